@@ -1,0 +1,82 @@
+/*
+ * compat.h - the differences between PostgreSQL's major versions, and the only place for them
+ */
+#ifndef RESIDENCY_COMPAT_H
+#define RESIDENCY_COMPAT_H
+
+#include "postgres.h"
+
+#include "pgstat.h"
+#include "postmaster/bgwriter.h"
+#include "storage/buf_internals.h"
+#include "utils/rel.h"
+#if PG_VERSION_NUM >= 170000
+#include "utils/wait_event.h"
+#endif
+
+#if PG_VERSION_NUM < 150000
+#error "pg_residency needs PostgreSQL 15 or newer"
+#endif
+
+/* 16 renamed RelFileNode to RelFileLocator */
+#if PG_VERSION_NUM < 160000
+typedef Oid RelFileNumber;
+#define compat_tablespace(rel) ((rel)->rd_node.spcNode)
+#define compat_database(rel) ((rel)->rd_node.dbNode)
+#define compat_relfilenumber(rel) ((rel)->rd_node.relNode)
+#define compat_tag_tablespace(tag) ((tag)->rnode.spcNode)
+#define compat_tag_database(tag) ((tag)->rnode.dbNode)
+#define compat_tag_relfilenumber(tag) ((tag)->rnode.relNode)
+#define compat_tag_fork(tag) ((tag)->forkNum)
+#else
+#define compat_tablespace(rel) ((rel)->rd_locator.spcOid)
+#define compat_database(rel) ((rel)->rd_locator.dbOid)
+#define compat_relfilenumber(rel) ((rel)->rd_locator.relNumber)
+#define compat_tag_tablespace(tag) ((tag)->spcOid)
+#define compat_tag_database(tag) ((tag)->dbOid)
+#define compat_tag_relfilenumber(tag) ((tag)->relNumber)
+#define compat_tag_fork(tag) (BufTagGetForkNum(tag))
+#endif
+
+static inline void
+compat_init_tag(BufferTag *tag, Oid tablespace, Oid database, RelFileNumber relfilenumber, ForkNumber fork,
+				BlockNumber block)
+{
+#if PG_VERSION_NUM < 160000
+	RelFileNode node = {tablespace, database, relfilenumber};
+
+	INIT_BUFFERTAG(*tag, node, fork, block);
+#else
+	RelFileLocator locator = {tablespace, database, relfilenumber};
+
+	InitBufferTag(tag, &locator, fork, block);
+#endif
+}
+
+/* 19 made the state of a buffer 64 bits wide, and its unlocking another function */
+#if PG_VERSION_NUM >= 190000
+typedef uint64 compat_buffer_state;
+#define compat_unlock_buffer(buf, state) UnlockBufHdr(buf)
+#else
+typedef uint32 compat_buffer_state;
+#define compat_unlock_buffer(buf, state) UnlockBufHdr(buf, state)
+#endif
+
+/* 19 calls it fast, as everybody's documentation does */
+#ifndef CHECKPOINT_FAST
+#define CHECKPOINT_FAST CHECKPOINT_IMMEDIATE
+#endif
+
+/* from 17 on an extension's waits have names of their own */
+static inline uint32
+compat_wait_event(const char *name)
+{
+#if PG_VERSION_NUM >= 170000
+	return WaitEventExtensionNew(name);
+#else
+	(void) name;
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+#endif

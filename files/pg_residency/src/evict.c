@@ -1,0 +1,180 @@
+/*
+ * evict.c - takes a relation out of the page cache
+ */
+#include "pg_residency.h"
+
+#include "access/relation.h"
+#include "access/xlog.h"
+#include "catalog/pg_class_d.h"
+#include "catalog/pg_inherits.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/relcache.h"
+
+/*
+ * What is dirty goes only when it has been written, which the advice itself starts where a checkpoint did not (a
+ * standby's may write nothing).  So it is repeated, until nothing went for that many rounds.
+ */
+#define PAUSE_MS 100
+#define IDLE_ROUNDS_WRITTEN 2
+#define IDLE_ROUNDS_DIRTY 10
+
+typedef struct Eviction
+{
+	SegmentId  *forks;			/* their segment is 0 */
+	int			nforks;
+	int			room;
+} Eviction;
+
+typedef struct Tally
+{
+	int64		segments;
+	int64		blocks;
+	int64		resident;
+	int64		dirty;			/* -1 where the kernel cannot tell */
+} Tally;
+
+static void
+add_storage(Eviction *eviction, Relation rel)
+{
+	if (!RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
+		return;
+	for (ForkNumber fork = MAIN_FORKNUM; fork <= MAX_FORKNUM; fork++)
+	{
+		SegmentId	id = {compat_tablespace(rel), compat_database(rel), compat_relfilenumber(rel), fork, 0};
+
+		if (eviction->nforks == eviction->room)
+			eviction->forks = repalloc(eviction->forks, (eviction->room *= 2) * sizeof(SegmentId));
+		eviction->forks[eviction->nforks++] = id;
+	}
+}
+
+/* the relation with its indexes, its TOAST table and that one's indexes */
+static void
+add_relation(Eviction *eviction, Oid relid)
+{
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+	ListCell   *cell;
+
+	if (rel == NULL)
+		return;					/* a partition dropped meanwhile */
+	add_storage(eviction, rel);
+	if (rel->rd_rel->relhasindex)
+		foreach(cell, RelationGetIndexList(rel))
+			add_relation(eviction, lfirst_oid(cell));
+	if (OidIsValid(rel->rd_rel->reltoastrelid))
+		add_relation(eviction, rel->rd_rel->reltoastrelid);
+	relation_close(rel, AccessShareLock);
+}
+
+/* each of the segment files: asks the kernel to drop it, if told to, and counts */
+static Tally
+visit_files(const Eviction *eviction, bool evict)
+{
+	Tally		tally = {0};
+
+	for (int i = 0; i < eviction->nforks; i++)
+		for (uint32 segment = 0;; segment++)
+		{
+			SegmentId	id = eviction->forks[i];
+			struct pc_count count;
+			char		path[MAXPGPATH];
+			uint32		blocks;
+			int			rc = 0;
+			int			fd;
+
+			CHECK_FOR_INTERRUPTS();
+			id.segment = segment;
+			fd = segment_open(&id, path, &blocks);
+			if (fd < 0)
+				break;
+			if (evict)
+				rc = pc_evict(fd);
+			if (rc == 0)
+				rc = pc_count(fd, blocks, BLCKSZ, cachestat_is_honest_for(&id, fd), &count);
+			if (rc != 0)
+				report_kernel_error(rc, "evict", path);
+			CloseTransientFile(fd);
+			tally.segments++;
+			tally.blocks += (int64) count.blocks;
+			tally.resident += (int64) count.resident;
+			tally.dirty = count.dirty < 0 || tally.dirty < 0 ? -1 : tally.dirty + count.dirty;
+		}
+	return tally;
+}
+
+static void
+check_relation(Oid relid)
+{
+	char		kind = get_rel_relkind(relid);
+
+	if (kind == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("there is no relation with OID %u", relid)));
+	if (!RELKIND_HAS_STORAGE(kind) && kind != RELKIND_PARTITIONED_TABLE && kind != RELKIND_PARTITIONED_INDEX)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" has no files that could be cached", get_rel_name(relid)),
+				 errhint("Name a table, a materialized view, an index or a sequence.")));
+	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is a temporary relation", get_rel_name(relid))));
+}
+
+PG_FUNCTION_INFO_V1(residency_evict);
+Datum
+residency_evict(PG_FUNCTION_ARGS)
+{
+	Oid			relid;
+	Eviction	eviction = {.room = 16};
+	Tally		before;
+	Tally		after;
+	TupleDesc	tupdesc;
+	ListCell   *cell;
+	Datum		values[6];
+	bool		nulls[6] = {false};
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("the relation must not be null")));
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	relid = PG_GETARG_OID(0);
+	check_relation(relid);
+
+	eviction.forks = palloc(eviction.room * sizeof(SegmentId));
+	if (get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE || get_rel_relkind(relid) == RELKIND_PARTITIONED_INDEX)
+		foreach(cell, find_all_inheritors(relid, AccessShareLock, NULL))
+			add_relation(&eviction, lfirst_oid(cell));
+	else
+		add_relation(&eviction, relid);
+
+	before = visit_files(&eviction, false);
+	/* never a sync of ours: it could swallow a write error that the checkpointer must see */
+	if (before.dirty != 0)
+		RequestCheckpoint(CHECKPOINT_FAST | CHECKPOINT_FORCE | CHECKPOINT_WAIT);
+	after = visit_files(&eviction, true);
+	for (int idle = 0; after.resident > 0 && idle < (after.dirty == 0 ? IDLE_ROUNDS_WRITTEN : IDLE_ROUNDS_DIRTY);)
+	{
+		int64		previous = after.resident;
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		after = visit_files(&eviction, true);
+		idle = after.resident < previous ? 0 : idle + 1;
+	}
+	values[0] = ObjectIdGetDatum(relid);
+	values[1] = Int32GetDatum((int32) after.segments);
+	values[2] = Int64GetDatum(after.blocks);
+	values[3] = Int64GetDatum(before.resident);
+	values[4] = Int64GetDatum(after.resident);
+	values[5] = Int64GetDatum(after.dirty);
+	nulls[5] = after.dirty < 0;
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+}

@@ -1,0 +1,561 @@
+/*
+ * job.c - restoring a whole snapshot, in a background worker
+ *
+ * A worker and not a long statement: a statement would hold back xmin, be cancelled by recovery conflicts on a standby,
+ * and end with its connection.  The worker has no database and needs no preloading.  What it loads is charged to the
+ * server's own memory cgroup.
+ */
+#include "pg_residency.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/pmsignal.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+#include "utils/numeric.h"
+#include "utils/timestamp.h"
+
+/* how often a running job's state is written, microseconds */
+#define WRITE_EVERY 200000
+
+/* how long the starter waits for the worker to be at work, milliseconds */
+#define START_PATIENCE 10000
+
+typedef struct Run
+{
+	Job			job;
+	int			fd;				/* of the job's file */
+	RestoreControl control;
+	TimestampTz deadline;		/* 0: none */
+	TimestampTz written_at;
+	uint32		wait_event;
+} Run;
+
+PGDLLEXPORT void pg_residency_restore_main(Datum number);
+
+static volatile sig_atomic_t cancel_requested = false;
+static volatile sig_atomic_t shutdown_requested = false;
+
+static const char *const state_names[] = {"starting", "running", "done", "failed", "canceled", "interrupted"};
+
+/* --- the worker --- */
+
+static void
+request_cancel(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+
+	cancel_requested = true;
+	SetLatch(MyLatch);
+	errno = save_errno;
+}
+
+static void
+request_shutdown(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+
+	shutdown_requested = true;
+	SetLatch(MyLatch);
+	errno = save_errno;
+}
+
+static void
+sleep_or_wake(long microseconds, uint32 wait_event)
+{
+	/* a latch cannot wait for less than a millisecond, in which a fast device reads megabytes; signals end both */
+	if (microseconds < 1000)
+		pg_usleep(microseconds);
+	else
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, microseconds / 1000, wait_event);
+		ResetLatch(MyLatch);
+	}
+}
+
+/* true when the run must end; its state and message then say why */
+static bool
+run_wait(void *arg, long microseconds)
+{
+	Run		   *run = arg;
+	TimestampTz now;
+
+	if (microseconds > 0)
+		sleep_or_wake(microseconds, run->wait_event);
+	now = GetCurrentTimestamp();
+	if (shutdown_requested)
+	{
+		run->job.state = JOB_INTERRUPTED;
+		strlcpy(run->job.message, "the server was shut down", sizeof(run->job.message));
+	}
+	else if (cancel_requested)
+	{
+		run->job.state = JOB_CANCELED;
+		strlcpy(run->job.message, "canceled by residency_cancel()", sizeof(run->job.message));
+	}
+	else if (run->deadline != 0 && now >= run->deadline)
+	{
+		run->job.state = JOB_CANCELED;
+		snprintf(run->job.message, sizeof(run->job.message), "its time limit of %d s was reached", run->job.time_limit);
+	}
+	if (now - run->written_at >= WRITE_EVERY)
+	{
+		if (!PostmasterIsAlive())
+			proc_exit(1);
+		job_write(run->fd, &run->job);
+		run->written_at = now;
+	}
+	return run->job.state != JOB_RUNNING;
+}
+
+static void
+run_progress(void *arg, uint32 blocks)
+{
+	((Run *) arg)->job.arriving += blocks;
+}
+
+static void
+add_outcome(SegmentOutcome *total, const SegmentOutcome *o)
+{
+	total->wanted += o->wanted;
+	total->resident += o->resident;
+	total->loaded += o->loaded;
+	total->extra += o->extra;
+	total->over_budget += o->over_budget;
+	total->gone += o->gone;
+	total->failed += o->failed;
+}
+
+/* a segment that raised an error costs its own blocks, not the job */
+static void
+restore_or_record(Run *run, const struct sf_segment *segment, SegmentOutcome *outcome)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		restore_segment(segment, &run->control, outcome);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		LWLockReleaseAll();
+		AtEOXact_Files(false);
+		memset(outcome, 0, sizeof(*outcome));
+		outcome->wanted = outcome->failed = segment->wanted;
+		strlcpy(outcome->reason, error->message, sizeof(outcome->reason));
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+}
+
+typedef struct PlannedSegment
+{
+	int			segment_no;
+	struct sf_segment segment;
+} PlannedSegment;
+
+/*
+ * What matters most first, should the budget or the time not reach for all: the page cache's map has no heat, but a
+ * segment that was cached as a whole was used more than one of which some blocks were left.
+ */
+static int
+compare_planned(const void *a, const void *b)
+{
+	const PlannedSegment *pa = a;
+	const PlannedSegment *pb = b;
+	uint64		da = (uint64) pa->segment.wanted * pb->segment.blocks;
+	uint64		db = (uint64) pb->segment.wanted * pa->segment.blocks;
+
+	if (da != db)
+		return da > db ? -1 : 1;
+	return pa->segment_no - pb->segment_no;
+}
+
+static void
+run_job(Run *run, MemoryContext per_segment)
+{
+	ResidencySnapshot *snapshot = snapshot_load(run->job.snapshot);
+	PlannedSegment *plan;
+	size_t		at = 0;
+
+	run->job.segments = (int32) snapshot->header.segments;
+	plan = palloc_extended(Max(run->job.segments, 1) * sizeof(PlannedSegment), MCXT_ALLOC_HUGE);
+	for (int i = 0; i < run->job.segments; i++)
+	{
+		plan[i].segment_no = i + 1;
+		sf_next_segment(snapshot->data, &snapshot->header, &at, &plan[i].segment);
+	}
+	qsort(plan, run->job.segments, sizeof(PlannedSegment), compare_planned);
+	job_write(run->fd, &run->job);
+
+	for (int i = 0; i < run->job.segments && !run_wait(run, 0); i++)
+	{
+		SegmentOutcome outcome;
+
+		MemoryContextReset(per_segment);
+		MemoryContextSwitchTo(per_segment);
+		restore_or_record(run, &plan[i].segment, &outcome);
+		run->job.arriving = 0;
+		add_outcome(&run->job.total, &outcome);
+		run->job.segments_done++;
+		job_write_segment(run->fd, plan[i].segment_no, &outcome);
+	}
+}
+
+void
+pg_residency_restore_main(Datum number)
+{
+	MemoryContext context;
+	Run		   *run;
+
+	pqsignal(SIGTERM, request_shutdown);
+	pqsignal(SIGINT, request_cancel);
+	BackgroundWorkerUnblockSignals();
+
+	context = AllocSetContextCreate(TopMemoryContext, "residency restore", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+	run = palloc0(sizeof(Run));
+	if (!job_read(DatumGetInt32(number), &run->job) || run->job.state != JOB_STARTING)
+		proc_exit(0);			/* its starter gave up on it */
+	run->fd = job_open(run->job.job);
+	run->wait_event = compat_wait_event("ResidencyRestore");
+	run->job.pid = MyProcPid;
+	run->job.started_at = GetCurrentTimestamp();
+	if (run->job.time_limit > 0)
+		run->deadline = run->job.started_at + (TimestampTz) run->job.time_limit * USECS_PER_SEC;
+	run->control.budget = (uint64) run->job.budget_bytes;
+	run->control.budget_is_measured = run->job.budget_is_measured;
+	run->control.pace.rate = (uint64) run->job.rate_bytes;
+	run->control.wait = run_wait;
+	run->control.progress = run_progress;
+	run->control.arg = run;
+
+	PG_TRY();
+	{
+		/* held until the process ends, whichever way it does */
+		if (residency_lock(LOCK_RESTORE, run->job.job) < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("another restore is running")));
+		run->job.state = JOB_RUNNING;
+		run_job(run, AllocSetContextCreate(context, "residency segment", ALLOCSET_DEFAULT_SIZES));
+		if (run->job.state == JOB_RUNNING)
+			run->job.state = JOB_DONE;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		EmitErrorReport();
+		error = CopyErrorData();
+		FlushErrorState();
+		run->job.state = JOB_FAILED;
+		strlcpy(run->job.message, error->message, sizeof(run->job.message));
+	}
+	PG_END_TRY();
+	run->job.finished_at = GetCurrentTimestamp();
+	job_write(run->fd, &run->job);
+	ereport(LOG,
+			(errmsg("restore of snapshot \"%s\" (job %d) is %s: " INT64_FORMAT " of " INT64_FORMAT " blocks resident, " INT64_FORMAT " loaded",
+					run->job.snapshot, run->job.job, state_names[run->job.state],
+					run->job.total.resident, run->job.total.wanted, run->job.total.loaded)));
+	proc_exit(0);
+}
+
+/* --- the functions --- */
+
+/* the value of an option that counts something: a whole number of at least 1 */
+static int64
+option_count(const char *key, const JsonbValue *value, int64 most)
+{
+	bool		fits = false;
+	int64		n = 0;
+
+	if (value->type == jbvNumeric)
+	{
+		Numeric		rounded = DatumGetNumeric(DirectFunctionCall2(numeric_round, NumericGetDatum(value->val.numeric), Int32GetDatum(0)));
+
+		fits = DatumGetBool(DirectFunctionCall2(numeric_ge, NumericGetDatum(rounded),
+												DirectFunctionCall1(int8_numeric, Int64GetDatum(1)))) &&
+			DatumGetBool(DirectFunctionCall2(numeric_le, NumericGetDatum(rounded),
+											 DirectFunctionCall1(int8_numeric, Int64GetDatum(most))));
+		if (fits)
+			n = DatumGetInt64(DirectFunctionCall1(numeric_int8, NumericGetDatum(rounded)));
+	}
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"%s\" must be a number from 1 to " INT64_FORMAT, key, most)));
+	return n;
+}
+
+static void
+read_options(Jsonb *options, Job *job)
+{
+	JsonbIterator *it = JsonbIteratorInit(&options->root);
+	JsonbIteratorToken token;
+	JsonbValue	v;
+	char	   *key = NULL;
+
+	if (!JB_ROOT_IS_OBJECT(options))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the options must be a JSON object")));
+	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+			key = pnstrdup(v.val.string.val, v.val.string.len);
+		else if (token == WJB_VALUE)
+		{
+			if (strcmp(key, "budget") == 0)
+			{
+				job->budget_bytes = option_count(key, &v, PG_INT64_MAX);
+				job->budget_is_measured = false;
+			}
+			else if (strcmp(key, "rate") == 0)
+				job->rate_bytes = option_count(key, &v, PG_INT64_MAX);
+			else if (strcmp(key, "time_limit") == 0)
+				job->time_limit = (int32) option_count(key, &v, PG_INT32_MAX);
+			else
+				ereport(ERROR,
+						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						 errmsg("there is no option \"%s\"", key),
+						 errhint("The options are \"budget\" (bytes), \"rate\" (bytes per second) and \"time_limit\" (seconds).")));
+		}
+	}
+}
+
+static void
+refuse_second_job(void)
+{
+	int			count;
+	int		   *numbers = job_numbers(&count);
+	Job			job;
+
+	while (count-- > 0)
+		if (job_read(numbers[count], &job) && job.state == JOB_RUNNING)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("job %d is restoring snapshot \"%s\"", job.job, job.snapshot),
+					 errhint("Wait for it, or end it with residency_cancel(%d).", job.job)));
+}
+
+/* makes the job, starts its worker and waits until that is at work */
+static int
+start_job(Job *job)
+{
+	BackgroundWorker worker;
+	BackgroundWorkerHandle *handle;
+	pid_t		pid;
+	int			number = job_create(job);
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
+	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_main_arg = Int32GetDatum(number);
+	worker.bgw_notify_pid = MyProcPid;
+	strlcpy(worker.bgw_library_name, "pg_residency", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "pg_residency_restore_main", sizeof(worker.bgw_function_name));
+	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency restore (job %d)", number);
+	strlcpy(worker.bgw_type, "pg_residency restore", sizeof(worker.bgw_type));
+	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("no background worker is free for the restore"),
+				 errhint("Raise max_worker_processes, or try again when parallel queries have finished.")));
+	if (WaitForBackgroundWorkerStartup(handle, &pid) == BGWH_POSTMASTER_DIED)
+		ereport(FATAL,
+				(errcode(ERRCODE_ADMIN_SHUTDOWN),
+				 errmsg("the postmaster died")));
+	for (int waited = 0; waited < START_PATIENCE; waited += 10)
+	{
+		if (!job_read(number, job) || job->state != JOB_STARTING)
+			break;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 10, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return number;
+}
+
+PG_FUNCTION_INFO_V1(residency_restore_start);
+Datum
+residency_restore_start(PG_FUNCTION_ARGS)
+{
+	ResidencySnapshot *snapshot;
+	Job			job;
+	int			number = 0;
+	int			lock;
+
+	memset(&job, 0, sizeof(job));
+	job.budget_is_measured = true;
+	if (!PG_ARGISNULL(1))
+		read_options(PG_GETARG_JSONB_P(1), &job);
+	snapshot = snapshot_load(text_argument(fcinfo, 0, "the snapshot's name"));
+	strlcpy(job.snapshot, snapshot->label, sizeof(job.snapshot));
+	job.segments = (int32) snapshot->header.segments;
+	if (job.budget_is_measured)
+		job.budget_bytes = (int64) Min(restore_budget(), (uint64) PG_INT64_MAX);
+
+	lock = residency_lock(LOCK_START, 0);
+	if (lock < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("another session is starting a restore"),
+				 errhint("View residency_jobs shows it.")));
+	PG_TRY();
+	{
+		refuse_second_job();
+		number = start_job(&job);
+	}
+	PG_FINALLY();
+	{
+		close(lock);
+	}
+	PG_END_TRY();
+	PG_RETURN_INT32(number);
+}
+
+PG_FUNCTION_INFO_V1(residency_cancel);
+Datum
+residency_cancel(PG_FUNCTION_ARGS)
+{
+	Job			job;
+	int			number;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("the job's number must not be null")));
+	number = PG_GETARG_INT32(0);
+	if (!job_read(number, &job))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("there is no job %d", number),
+				 errhint("View residency_jobs has those that are remembered.")));
+	if (job.state != JOB_RUNNING)
+		PG_RETURN_BOOL(false);
+	if (kill(job.pid, SIGINT) != 0)
+	{
+		if (errno == ESRCH)
+			PG_RETURN_BOOL(false);	/* it has just ended */
+		ereport(ERROR,
+				(errmsg("could not signal job %d: %m", number)));
+	}
+	PG_RETURN_BOOL(true);
+}
+
+#define JOB_COLUMNS 19
+
+PG_FUNCTION_INFO_V1(residency_job_list);
+Datum
+residency_job_list(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	int			count;
+	int		   *numbers = job_numbers(&count);
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < count; i++)
+	{
+		Datum		values[JOB_COLUMNS];
+		bool		nulls[JOB_COLUMNS] = {false};
+		Job			job;
+		char	   *at;
+
+		if (!job_read(numbers[i], &job))
+			continue;
+		at = strchr(job.snapshot, '@');
+		values[0] = Int32GetDatum(job.job);
+		values[1] = PointerGetDatum(cstring_to_text_with_len(job.snapshot, (int) (at - job.snapshot)));
+		values[2] = Int32GetDatum(atoi(at + 1));
+		values[3] = CStringGetTextDatum(state_names[job.state]);
+		values[4] = Int32GetDatum(job.pid);
+		nulls[4] = job.state != JOB_RUNNING;
+		values[5] = TimestampTzGetDatum(job.started_at);
+		nulls[5] = job.started_at == 0;
+		values[6] = TimestampTzGetDatum(job.finished_at);
+		nulls[6] = job.finished_at == 0;
+		values[7] = Int32GetDatum(job.segments);
+		values[8] = Int32GetDatum(job.segments_done);
+		values[9] = Int64GetDatum(job.total.wanted);
+		values[10] = Int64GetDatum(job.total.resident);
+		values[11] = Int64GetDatum(job.total.loaded + job.arriving);
+		values[12] = Int64GetDatum(job.total.extra);
+		values[13] = Int64GetDatum(job.total.over_budget);
+		values[14] = Int64GetDatum(job.total.gone);
+		values[15] = Int64GetDatum(job.total.failed);
+		values[16] = Int64GetDatum(job.budget_bytes);
+		values[17] = Int64GetDatum(job.rate_bytes);
+		nulls[17] = job.rate_bytes == 0;
+		values[18] = CStringGetTextDatum(job.message);
+		nulls[18] = job.message[0] == '\0';
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* --- one segment, in this session --- */
+
+static bool
+session_wait(void *arg, long microseconds)
+{
+	if (microseconds > 0)
+		sleep_or_wake(microseconds, *(uint32 *) arg);
+	/* not CHECK_FOR_INTERRUPTS(): the loader must give back its mapping first */
+	return InterruptPending && (QueryCancelPending || ProcDiePending);
+}
+
+PG_FUNCTION_INFO_V1(residency_restore);
+Datum
+residency_restore(PG_FUNCTION_ARGS)
+{
+	ResidencySnapshot *snapshot = snapshot_load(text_argument(fcinfo, 0, "the snapshot's name"));
+	uint32		wait_event = compat_wait_event("ResidencyRestore");
+	RestoreControl control = {.budget_is_measured = true, .wait = session_wait, .arg = &wait_event};
+	struct sf_segment segment;
+	SegmentOutcome outcome;
+	TupleDesc	tupdesc;
+	Datum		values[OUTCOME_COLUMNS];
+	bool		nulls[OUTCOME_COLUMNS];
+	size_t		at = 0;
+	int			number;
+
+	if (PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("the segment's number must not be null")));
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	number = PG_GETARG_INT32(1);
+	if (number < 1 || number > (int) snapshot->header.segments)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("snapshot \"%s\" has no segment %d", snapshot->label, number),
+				 errhint("It has the numbers 1 to %u; residency_snapshot_segments() lists them.", snapshot->header.segments)));
+	for (int i = 0; i < number; i++)
+		sf_next_segment(snapshot->data, &snapshot->header, &at, &segment);
+
+	control.budget = restore_budget();
+	restore_segment(&segment, &control, &outcome);
+	CHECK_FOR_INTERRUPTS();
+	outcome_values(number, &outcome, values, nulls);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+}

@@ -1,0 +1,160 @@
+/*
+ * pg_residency.h - what the files of the extension share
+ *
+ * Counts are in blocks of BLCKSZ bytes unless a name says otherwise.
+ */
+#ifndef PG_RESIDENCY_H
+#define PG_RESIDENCY_H
+
+#include "postgres.h"
+
+#include "common/relpath.h"
+#include "datatype/timestamp.h"
+#include "fmgr.h"
+#include "funcapi.h"
+
+#include "compat.h"
+#include "kernel/loader.h"
+#include "kernel/page_cache.h"
+#include "snapshot_file.h"
+
+#define PG_RESIDENCY_VERSION "0.1.0"
+
+/* below the data directory, which is where a backend's relative paths begin */
+#define RESIDENCY_DIR "pg_residency"
+
+/* base backups pass over names that begin like this, in any directory */
+#define RESIDENCY_TEMP_PREFIX RESIDENCY_DIR "/pgsql_tmp"
+
+/* --- segments.c: a relation's files --- */
+
+typedef struct SegmentId
+{
+	Oid			tablespace;
+	Oid			database;		/* InvalidOid for shared catalogs */
+	RelFileNumber relfilenumber;
+	ForkNumber	fork;
+	uint32		segment;
+} SegmentId;
+
+extern void segment_path(const SegmentId *id, char *path);
+extern int	segment_open(const SegmentId *id, char *path, uint32 *blocks);
+
+/*
+ * Called with each segment file, open; `cachestat` says whether cachestat(2) can be believed there, `unlogged` that
+ * the relation has an init fork.
+ */
+typedef void (*SegmentVisitor) (const SegmentId *id, const char *path, int fd, uint32 blocks, bool cachestat,
+								bool unlogged, void *arg);
+extern void visit_segments(Oid database, SegmentVisitor visitor, void *arg);
+extern bool segment_is_unlogged(const SegmentId *id);
+extern bool cachestat_is_honest_for(const SegmentId *id, int fd);
+extern void report_kernel_error(int rc, const char *action, const char *path) pg_attribute_noreturn();
+
+/* --- shared_buffers.c --- */
+
+extern bool block_in_shared_buffers(const SegmentId *id, BlockNumber block);
+
+/* --- snapshot.c --- */
+
+/* a lock is held by the kernel for an open file, so it ends with the process, whichever way that ends */
+typedef enum ResidencyLock
+{
+	LOCK_RESTORE,				/* while a job runs; the tag is its number */
+	LOCK_START,					/* while a job is being started */
+	LOCK_SNAPSHOT				/* while the folder's snapshots change */
+} ResidencyLock;
+
+typedef struct ResidencySnapshot
+{
+	char		label[SF_NAME_BYTES + 16];	/* name@generation */
+	struct sf_header header;
+	uint8	   *data;
+	size_t		size;			/* bytes */
+} ResidencySnapshot;
+
+extern void make_residency_dir(void);
+extern int	residency_lock(ResidencyLock which, int32 tag);
+extern bool residency_is_locked(ResidencyLock which, int32 tag);
+extern ResidencySnapshot *snapshot_load(const char *name);
+extern SegmentId snapshot_segment_id(const struct sf_segment *segment);
+extern char *text_argument(FunctionCallInfo fcinfo, int n, const char *what);
+
+/* --- restore.c --- */
+
+/* how one segment stands, or what became of it; wanted = resident + over_budget + gone + failed when it was finished */
+typedef struct SegmentOutcome
+{
+	int64		wanted;
+	int64		resident;		/* in the page cache or in shared buffers, as seen afterwards */
+	int64		loaded;			/* of these, the ones that came in meanwhile */
+	int64		extra;			/* not wanted, but brought in with the others */
+	int64		over_budget;
+	int64		gone;			/* the file is missing or shorter now */
+	int64		failed;
+	char		reason[96];
+} SegmentOutcome;
+
+typedef struct RestoreControl
+{
+	uint64		budget;			/* bytes this restore may add to the page cache */
+	bool		budget_is_measured; /* false when somebody asked for that number */
+	uint64		used;			/* bytes it has added */
+	uint64		budget_now;		/* measured again, when this much had been used: */
+	uint64		measured_at;
+	struct pc_pace pace;
+	/* as in struct pc_loader */
+	bool		(*wait) (void *arg, long microseconds);
+	void		(*progress) (void *arg, uint32 blocks);
+	void	   *arg;
+} RestoreControl;
+
+extern void examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome);
+extern bool restore_segment(const struct sf_segment *segment, RestoreControl *control, SegmentOutcome *outcome);
+extern uint64 restore_budget(void);
+
+/* --- job_file.c: jobs and what became of them --- */
+
+typedef enum JobState
+{
+	JOB_STARTING,
+	JOB_RUNNING,
+	JOB_DONE,
+	JOB_FAILED,
+	JOB_CANCELED,
+	JOB_INTERRUPTED
+} JobState;
+
+/* the head of a job's file; the outcome of each segment follows in the snapshot's order */
+typedef struct Job
+{
+	uint32		magic;
+	uint32		crc;			/* of all behind it */
+	int32		job;
+	int32		state;			/* JobState */
+	int32		pid;
+	int32		segments;
+	int32		segments_done;
+	int32		time_limit;		/* seconds, 0: none */
+	TimestampTz started_at;
+	TimestampTz finished_at;	/* 0: not yet */
+	int64		budget_bytes;
+	bool		budget_is_measured;
+	int64		rate_bytes;		/* per second, 0: no limit */
+	int64		arriving;		/* blocks of the segments now being loaded that have come in */
+	SegmentOutcome total;		/* of the segments done */
+	char		snapshot[SF_NAME_BYTES + 16];	/* name@generation */
+	char		message[512];
+} Job;
+
+extern int	job_create(Job *job);
+extern bool job_read(int number, Job *job);
+extern int	job_open(int number);
+extern void job_write(int fd, Job *job);
+extern void job_write_segment(int fd, int segment_no, const SegmentOutcome *outcome);
+extern int *job_numbers(int *count);
+
+#define OUTCOME_COLUMNS 9
+extern void outcome_values(int segment_no, const SegmentOutcome *outcome, Datum *values, bool *nulls);
+
+#endif

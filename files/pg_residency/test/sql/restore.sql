@@ -1,0 +1,128 @@
+-- bringing a snapshot back: by job, and by segment
+SELECT count(*) AS snapshots FROM residency_snapshot('restore');
+
+CREATE FUNCTION here() RETURNS oid LANGUAGE sql AS 'SELECT oid FROM pg_database WHERE datname = current_database()';
+-- percent of the wanted blocks of a relation's main fork that are resident, rounded to tens: the kernel is not exact
+CREATE FUNCTION percent(rel regclass, snapshot text) RETURNS int LANGUAGE sql AS $$
+    SELECT (round(10.0 * sum(resident) / sum(wanted)) * 10)::int FROM residency_snapshot_segments(snapshot)
+    WHERE relfilenumber = pg_relation_filenode(rel) AND fork = 'main' AND database = here()
+$$;
+CREATE PROCEDURE wait_for(number int) LANGUAGE plpgsql AS $$
+DECLARE
+    patience timestamptz := clock_timestamp() + interval '60 s';
+BEGIN
+    WHILE (SELECT state IN ('starting', 'running') FROM residency_jobs WHERE job = number) LOOP
+        IF clock_timestamp() > patience THEN RAISE EXCEPTION 'job % does not end', number; END IF;
+        PERFORM pg_sleep(0.02);
+    END LOOP;
+END
+$$;
+
+SELECT relation, segments >= 4 AS segments, resident_after < blocks * 0.02 AS evicted, blocks > 140000 AS blocks
+FROM residency_evict('two_segments');
+SELECT percent('two_segments', 'restore');
+
+SELECT residency_restore_start('restore') AS job \gset
+CALL wait_for(:job);
+SELECT snapshot, generation, state, segments = segments_done AS all_done, loaded > 130000 AS loaded,
+       wanted = resident + over_budget + gone + failed AS adds_up, gone, over_budget, finished_at > started_at AS took_time, message
+FROM residency_jobs WHERE job = :job;
+SELECT percent('two_segments', 'restore');
+SELECT count(*) = (SELECT segments FROM residency_jobs WHERE job = :job) AS a_row_each,
+       sum(loaded) = (SELECT loaded FROM residency_jobs WHERE job = :job) AS adds_up
+FROM residency_job_segments(:job);
+
+-- again: everything is there, nothing to load
+SELECT residency_restore_start('restore') AS job \gset
+CALL wait_for(:job);
+SELECT state, loaded < wanted * 0.02 AS hardly_anything_loaded FROM residency_jobs WHERE job = :job;
+
+-- one segment alone
+SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
+SELECT segment_no AS no FROM residency_snapshot_segments('restore')
+WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND segment = 1 AND database = here() \gset
+SELECT segment_no = :no AS no, wanted, resident >= wanted * 0.98 AS resident, loaded > 5000 AS loaded, extra, over_budget, gone, reason
+FROM residency_restore('restore', :no);
+SELECT segment, (round(10.0 * resident / wanted) * 10)::int AS percent
+FROM residency_snapshot_segments('restore')
+WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND database = here() ORDER BY segment;
+
+-- some blocks here and there, by reading them: these come back, and little else
+SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
+SELECT residency_drop_snapshot('restore');
+BEGIN;
+SET LOCAL enable_seqscan = off;
+SET LOCAL enable_bitmapscan = off;
+SELECT count(filler) FROM two_segments WHERE a = ANY (ARRAY(SELECT generate_series(1, 40000, 20)));
+COMMIT;
+SELECT count(*) AS snapshots FROM residency_snapshot('sparse');
+SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
+SELECT residency_restore_start('sparse') AS job \gset
+CALL wait_for(:job);
+SELECT state, over_budget, gone, resident >= wanted * 0.98 AS resident FROM residency_jobs WHERE job = :job;
+SELECT sum(s.resident) < 20000 AS little_else FROM residency_segments() s
+WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND database = here();
+
+-- a budget: what fits comes back, the rest is said
+SELECT count(filler) FROM two_segments;
+SELECT count(*) AS snapshots FROM residency_snapshot('restore');
+SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
+SELECT residency_restore_start('restore', '{"budget": 83886080}') AS job \gset
+CALL wait_for(:job);
+SELECT state, budget_bytes, loaded + extra <= 83886080 / 8192 AS within, loaded > 9000 AS used, over_budget > 100000 AS over_budget,
+       wanted = resident + over_budget + gone + failed AS adds_up
+FROM residency_jobs WHERE job = :job;
+SELECT DISTINCT reason FROM residency_job_segments(:job) WHERE over_budget > 0;
+
+-- a rate keeps it slow enough to be canceled, a second job is refused meanwhile
+SELECT residency_restore_start('restore', '{"rate": 1048576}') AS job \gset
+SELECT state, pid > 0 AS has_pid, rate_bytes FROM residency_jobs WHERE job = :job;
+DO $$ BEGIN PERFORM residency_restore_start('restore'); EXCEPTION WHEN object_in_use THEN RAISE NOTICE '%', regexp_replace(SQLERRM, '\d+', 'N'); END $$;
+SELECT clock_timestamp() AS canceled_at \gset
+SELECT residency_cancel(:job);
+CALL wait_for(:job);
+SELECT state, message, finished_at - :'canceled_at' < interval '1 s' AS soon FROM residency_jobs WHERE job = :job;
+SELECT residency_cancel(:job);
+
+-- a time limit ends it too
+SELECT residency_restore_start('restore', '{"rate": 1048576, "time_limit": 1}') AS job \gset
+CALL wait_for(:job);
+SELECT state, message FROM residency_jobs WHERE job = :job;
+
+-- a statement's own timeout ends the restore of a segment
+SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
+SET statement_timeout = '20ms';
+SELECT residency_restore('restore', segment_no) FROM residency_snapshot_segments('restore')
+WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND segment = 0 AND database = here();
+RESET statement_timeout;
+
+-- rewritten, shortened and dropped relations: their blocks are gone, the others come back
+SELECT count(*) AS snapshots FROM residency_snapshot('old');
+SELECT pg_relation_filenode('"Needs ""quoting"') AS quoted_was, pg_relation_filenode('parted_2') AS parted_was \gset
+VACUUM FULL "Needs ""quoting";
+TRUNCATE parted_2;
+CHECKPOINT;
+SELECT relfilenumber = :quoted_was AS rewritten, wanted > 0 AND gone = wanted AS all_gone, resident
+FROM residency_snapshot_segments('old')
+WHERE relfilenumber IN (:quoted_was, :parted_was) AND fork = 'main' AND database = here() ORDER BY 1;
+SELECT residency_restore_start('old') AS job \gset
+CALL wait_for(:job);
+SELECT state, gone > 0 AS some_gone, wanted = resident + over_budget + gone + failed AS adds_up FROM residency_jobs WHERE job = :job;
+SELECT DISTINCT reason FROM residency_job_segments(:job) WHERE gone > 0;
+
+-- what is wrong is said
+SELECT residency_restore_start('nothing');
+SELECT residency_restore_start(NULL);
+SELECT residency_restore_start('restore', '[1]');
+SELECT residency_restore_start('restore', '{"speed": 1}');
+SELECT residency_restore_start('restore', '{"rate": "fast"}');
+SELECT residency_restore_start('restore', '{"rate": 0}');
+SELECT residency_restore_start('restore', '{"budget": -1}');
+SELECT residency_restore_start('restore', '{"time_limit": 1e20}');
+\set VERBOSITY terse
+SELECT residency_restore('restore', 0);
+\set VERBOSITY default
+SELECT residency_cancel(NULL);
+SELECT residency_cancel(999999);
+SELECT * FROM residency_job_segments(999999);
+SELECT * FROM residency_job_segments(NULL);

@@ -1,0 +1,66 @@
+-- taking, listing and dropping snapshots
+SELECT name, generation, in_recovery, system_identifier = (SELECT system_identifier FROM pg_control_system()) AS of_this_cluster,
+       timeline = (SELECT timeline_id FROM pg_control_checkpoint()) AS of_this_timeline,
+       server_version_num = current_setting('server_version_num')::int AS of_this_version,
+       wanted > 140000 AS wanted_much, wanted <= blocks AS not_more_than_there_is, file_bytes < 100000 AS small,
+       length(digest) AS digest_length, problem, now() - taken_at < interval '1 minute' AS just_now
+FROM residency_snapshot('warm');
+
+-- a segment that is cached as a whole takes some tens of bytes
+SELECT s.file_bytes::float / s.segments < 64 AS tens_of_bytes_a_segment FROM residency_snapshots() s;
+
+-- generations: two are kept unless told otherwise
+SELECT generation FROM residency_snapshot('warm');
+SELECT generation FROM residency_snapshot('warm');
+SELECT name, generation FROM residency_snapshots();
+SELECT generation FROM residency_snapshot('warm', 1);
+SELECT generation FROM residency_snapshot('other.one-2');
+SELECT name, generation, problem FROM residency_snapshots();
+
+-- the file has the cluster's own rights, a name of its own, and its digest is that of its content
+SELECT s.name, encode(sha256(pg_read_binary_file('pg_residency/' || s.name || '@' || s.generation || '.snapshot')), 'hex') = digest AS digest_is_right
+FROM residency_snapshots() s;
+SELECT count(*) AS unfinished FROM pg_ls_dir('pg_residency') f WHERE f LIKE 'pgsql_tmp.snapshot%';
+
+-- what it wants of the table of two segments, by segment
+SELECT segment, blocks, wanted >= blocks * 0.98 AS wanted, resident >= wanted * 0.98 AS resident, gone
+FROM residency_snapshot_segments('warm')
+WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main'
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+ORDER BY segment;
+SELECT min(segment_no) = 1 AND max(segment_no) = count(*) AS numbered FROM residency_snapshot_segments('other.one-2');
+
+-- a generation of its own
+SELECT count(*) > 0 AS found FROM residency_snapshot_segments('warm@4');
+SELECT * FROM residency_snapshot_segments('warm@3');
+
+-- what is wrong is said
+SELECT * FROM residency_snapshot(NULL);
+SELECT * FROM residency_snapshot('');
+SELECT * FROM residency_snapshot('../escape');
+SELECT * FROM residency_snapshot('.hidden');
+SELECT * FROM residency_snapshot('warm@1');
+SELECT * FROM residency_snapshot('a23456789012345678901234567890123456789012345678901234567890abcd');
+SELECT * FROM residency_snapshot('warm', 0);
+SELECT * FROM residency_snapshot_segments('nothing');
+SELECT * FROM residency_snapshot_segments('warm@0');
+SELECT * FROM residency_snapshot_segments(NULL);
+SELECT residency_drop_snapshot('nothing');
+SELECT residency_drop_snapshot('warm@3');
+SELECT residency_drop_snapshot('warm@x');
+
+SELECT residency_drop_snapshot('other.one-2');
+SELECT name, generation FROM residency_snapshots();
+
+-- damaged files are listed with what is wrong, and refused
+SELECT current_setting('data_directory') || '/pg_residency/warm@4.snapshot' AS file \gset
+\setenv SNAPSHOT :file
+\! head -c 100 "$SNAPSHOT" > "${SNAPSHOT%/*}/cut@1.snapshot"
+\! cp "$SNAPSHOT" "${SNAPSHOT%/*}/body@1.snapshot" && printf 'X' | dd of="${SNAPSHOT%/*}/body@1.snapshot" bs=1 seek=700 conv=notrunc status=none
+\! cp "$SNAPSHOT" "${SNAPSHOT%/*}/head@1.snapshot" && printf '\377' | dd of="${SNAPSHOT%/*}/head@1.snapshot" bs=1 seek=20 conv=notrunc status=none
+\! : > "${SNAPSHOT%/*}/empty@1.snapshot"
+SELECT name, generation, problem FROM residency_snapshots();
+SELECT * FROM residency_snapshot_segments('body');
+SELECT residency_restore_start('head');
+SELECT residency_restore('empty', 1);
+SELECT residency_drop_snapshot(name) FROM residency_snapshots() WHERE problem IS NOT NULL;

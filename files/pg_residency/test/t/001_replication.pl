@@ -1,0 +1,161 @@
+# A primary and a standby: what a snapshot of one is worth on the other, and what happens around restarts.
+# Residency is judged by util-linux' fincore, which shares nothing with the extension.
+use strict;
+use warnings;
+
+use File::Copy qw(copy);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $blocks = 20_000;
+
+# blocks of a relation's main fork that fincore(1) sees in the page cache
+sub cached
+{
+	my ($node, $relation) = @_;
+	my $path = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('$relation')");
+	my $bytes = `fincore --bytes --noheadings --output RES '$path'`;
+	die "fincore failed on $path" if $? != 0;
+	return $bytes / 8192;
+}
+
+sub restore
+{
+	my ($node, $name) = @_;
+	my $job = $node->safe_psql('postgres', "SELECT residency_restore_start('$name')");
+	$node->poll_query_until('postgres', "SELECT state NOT IN ('starting', 'running') FROM residency_jobs WHERE job = $job")
+	  or die "job $job does not end";
+	return $job;
+}
+
+sub snapshot_file
+{
+	my ($node, $file) = @_;
+	return $node->data_dir . "/pg_residency/$file";
+}
+
+my $primary = PostgreSQL::Test::Cluster->new('primary');
+$primary->init(allows_streaming => 1, extra => ['--allow-group-access']);
+$primary->append_conf('postgresql.conf', "shared_buffers = 1MB\nmax_wal_size = 1GB\n");
+$primary->start;
+
+$primary->safe_psql('postgres', <<"SQL");
+CREATE EXTENSION pg_residency;
+CREATE TABLE wide (a int, filler text) WITH (fillfactor = 10);
+ALTER TABLE wide ALTER filler SET STORAGE PLAIN;
+INSERT INTO wide SELECT i, repeat('x', 700) FROM generate_series(1, $blocks) i;
+CREATE TABLE dropped_later (a int);
+CREATE UNLOGGED TABLE unlogged AS SELECT generate_series(1, 100000) AS a;
+VACUUM;
+CHECKPOINT;
+SELECT count(filler) FROM wide;
+SQL
+
+# --- a base backup takes the snapshot along, and nothing of ours that only this server can use
+$primary->safe_psql('postgres', "SELECT residency_snapshot('before_backup')");
+restore($primary, 'before_backup');
+ok(-e snapshot_file($primary, 'pgsql_tmp.job.1'), 'a job leaves its file');
+is((stat snapshot_file($primary, 'before_backup@1.snapshot'))[2] & 0777, 0640, 'the file has the mode of a cluster with group access');
+is((stat $primary->data_dir . '/pg_residency')[2] & 0777, 0750, 'and so has the folder');
+$primary->backup('backup');
+my $backup = $primary->backup_dir . '/backup/pg_residency';
+ok(-e "$backup/before_backup\@1.snapshot", 'a base backup takes the snapshot along');
+is_deeply([ glob("$backup/pgsql_tmp*") ], [], 'and neither jobs nor locks');
+
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+$standby->start;
+$primary->wait_for_catchup($standby);
+
+# --- on a standby
+is($standby->safe_psql('postgres', "SELECT in_recovery FROM residency_snapshot('own')"), 't', 'a snapshot is taken on a standby');
+my $unlogged = $primary->safe_psql('postgres', "SELECT pg_relation_filenode('unlogged')");
+is($primary->safe_psql('postgres', "SELECT count(*) FROM residency_snapshot_segments('before_backup') WHERE relfilenumber = $unlogged AND fork = 'main'"),
+	'1', 'an unlogged table is in a snapshot of the primary');
+is($standby->safe_psql('postgres', "SELECT count(*) FROM residency_snapshot_segments('own') WHERE relfilenumber = $unlogged AND fork <> 'init'"),
+	'0', 'and in none of a standby');
+
+# the primary's residency, copied over, is loaded on the standby
+$primary->safe_psql('postgres', "SELECT count(filler) FROM wide; SELECT residency_snapshot('of_primary')");
+copy(snapshot_file($primary, 'of_primary@1.snapshot'), snapshot_file($standby, 'of_primary@1.snapshot')) or die "copy: $!";
+is($standby->safe_psql('postgres', "SELECT in_recovery, problem IS NULL FROM residency_snapshots() WHERE name = 'of_primary'"),
+	'f|t', 'the primary\'s snapshot is usable on the standby');
+$standby->safe_psql('postgres', "SELECT residency_evict('wide')");
+cmp_ok(cached($standby, 'wide'), '<', $blocks * 0.05, 'evicted on the standby, says fincore');
+my $job = restore($standby, 'of_primary');
+cmp_ok(cached($standby, 'wide'), '>=', $blocks * 0.95, 'restored on the standby, says fincore');
+is($standby->safe_psql('postgres', "SELECT state, wanted = resident + over_budget + gone + failed, gone FROM residency_jobs WHERE job = $job"),
+	'done|t|0', 'nothing is gone on a standby, unlogged tables included');
+is($standby->safe_psql('postgres', "SELECT reason FROM residency_job_segments($job) JOIN residency_snapshot_segments('of_primary') USING (segment_no) WHERE relfilenumber = $unlogged AND fork = 'main'"),
+	'unlogged: not on a standby', 'they are left out, and that is said');
+is($standby->safe_psql('postgres', "SELECT residency_drop_snapshot('own')"), '1', 'a snapshot is dropped on a standby');
+
+# replication goes on, also while a job runs
+$job = $standby->safe_psql('postgres', "SELECT residency_evict('wide'); SELECT residency_restore_start('of_primary', '{\"rate\": 1000000}')");
+$job =~ s/.*\n//s;
+$primary->safe_psql('postgres', 'DROP TABLE dropped_later; INSERT INTO wide VALUES (0)');
+$primary->wait_for_catchup($standby);
+is($standby->safe_psql('postgres', "SELECT state FROM residency_jobs WHERE job = $job"), 'running', 'a job survives what is replayed meanwhile');
+
+# --- a server that is stopped ends its job, and says so afterwards
+$standby->restart;
+is($standby->safe_psql('postgres', "SELECT state, message FROM residency_jobs WHERE job = $job"),
+	'interrupted|the server was shut down', 'a shutdown interrupts a job');
+$job = $standby->safe_psql('postgres', "SELECT residency_evict('wide'); SELECT residency_restore_start('of_primary', '{\"rate\": 1000000}')");
+$job =~ s/.*\n//s;
+$standby->stop('immediate');
+$standby->start;
+is($standby->safe_psql('postgres', "SELECT state FROM residency_jobs WHERE job = $job"), 'interrupted', 'so does a crash');
+isnt(restore($standby, 'of_primary'), $job, 'and the next job runs');
+
+# --- promoted: another timeline, the same relations
+$standby->promote;
+$job = restore($standby, 'of_primary');
+is($standby->safe_psql('postgres', "SELECT state FROM residency_jobs WHERE job = $job"), 'done', 'restored after a promotion');
+is($standby->safe_psql('postgres', "SELECT timeline, in_recovery FROM residency_snapshot('promoted')"), '2|f', 'a snapshot carries its timeline');
+
+# --- another cluster's snapshot is refused
+my $other = PostgreSQL::Test::Cluster->new('other');
+$other->init;
+$other->append_conf('postgresql.conf', 'shared_buffers = 16MB');
+$other->start;
+$other->safe_psql('postgres', "CREATE EXTENSION pg_residency; SELECT residency_snapshot('mine')");
+copy(snapshot_file($primary, 'of_primary@1.snapshot'), snapshot_file($other, 'of_primary@1.snapshot')) or die "copy: $!";
+my ($rc, $out, $err) = $other->psql('postgres', "SELECT residency_restore_start('of_primary')");
+like($err, qr/snapshot "of_primary\@1" cannot be used here: it is of another cluster: its system identifier is \d+, this one's \d+/,
+	'a snapshot of another system identifier is refused');
+like($err, qr/HINT:  Take a snapshot on this cluster, or copy one from a physical replica of it\./, 'with what to do');
+is($other->safe_psql('postgres', "SELECT count(*) FROM residency_jobs"), '0', 'and nothing was started');
+
+# --- what lies in another tablespace belongs to the cluster
+my $tablespace = PostgreSQL::Test::Utils::tempdir();
+$other->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION '$tablespace'");
+$other->safe_psql('postgres', "CREATE TABLE placed (a int, b text) WITH (fillfactor = 10) TABLESPACE elsewhere");
+$other->safe_psql('postgres', "INSERT INTO placed SELECT i, repeat('x', 700) FROM generate_series(1, 5000) i; CHECKPOINT; SELECT residency_snapshot('placed')");
+$other->safe_psql('postgres', "SELECT residency_evict('placed')");
+cmp_ok(cached($other, 'placed'), '<', 250, 'evicted from another tablespace, says fincore');
+restore($other, 'placed');
+cmp_ok(cached($other, 'placed'), '>=', 4750 - 2048, 'and restored there, but for what is in shared buffers');
+is($other->safe_psql('postgres', "SELECT resident >= wanted * 0.98 FROM residency_snapshot_segments('placed') WHERE relfilenumber = pg_relation_filenode('placed') AND fork = 'main'"),
+	't', 'all of it resident in one of the caches');
+
+# --- nothing here takes the server down: a database dropped under a job, no worker to be had
+$other->safe_psql('postgres', 'CREATE DATABASE victim');
+$other->safe_psql('victim', "CREATE TABLE t (a int, b text) WITH (fillfactor = 10); INSERT INTO t SELECT i, repeat('x', 700) FROM generate_series(1, 5000) i; CHECKPOINT");
+$other->safe_psql('postgres', "SELECT residency_snapshot('victim')");
+$other->safe_psql('victim', 'CREATE EXTENSION pg_residency; SELECT residency_evict(\'t\')');
+$job = $other->safe_psql('postgres', "SELECT residency_restore_start('victim', '{\"rate\": 20000000}')");
+$other->safe_psql('postgres', 'DROP DATABASE victim');
+$other->poll_query_until('postgres', "SELECT state = 'done' FROM residency_jobs WHERE job = $job") or die "job $job does not end";
+is($other->safe_psql('postgres', "SELECT wanted = resident + over_budget + gone + failed FROM residency_jobs WHERE job = $job"), 't', 'a database dropped under a job');
+$other->append_conf('postgresql.conf', 'max_worker_processes = 0');
+$other->restart;
+($rc, $out, $err) = $other->psql('postgres', "SELECT residency_restore_start('mine')");
+like($err, qr/no background worker is free for the restore.*HINT:  Raise max_worker_processes/s, 'no free worker is said');
+is($other->safe_psql('postgres', "SELECT count(*) FROM residency_jobs WHERE state IN ('starting', 'running')"), '0', 'and leaves no job behind that would seem to run');
+
+$other->stop;
+$standby->stop;
+$primary->stop;
+done_testing();

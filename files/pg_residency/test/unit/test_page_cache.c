@@ -1,0 +1,381 @@
+/*
+ * test_page_cache.c - the kernel layer on real files, judged by a mincore of the test's own
+ *
+ * Files are made in the working directory, which must not be on tmpfs.  The kernel may take back pages at any time, so
+ * what must be resident is asserted with a tolerance of 2 %; what must not be resident is asserted exactly.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernel/device.h"
+#include "kernel/loader.h"
+#include "kernel/page_cache.h"
+
+#define BLOCK 8192
+/* more than a window of 64 MiB, and no multiple of it */
+#define BLOCKS 10007
+
+static int	fd = -1;
+static char file_name[] = "page_cache_test.XXXXXX";
+static uint8_t want[BLOCKS / 8 + 1];
+static uint8_t before[BLOCKS / 8 + 1];
+static uint8_t after[BLOCKS / 8 + 1];
+static bool stop;
+static uint32_t progressed;
+
+/* the test's own reader: the whole file at once, page by page, sharing nothing with what it judges */
+static void
+own_mincore(uint8_t *map)
+{
+	size_t		length = (size_t) BLOCKS * BLOCK;
+	size_t		page = (size_t) sysconf(_SC_PAGESIZE);
+	unsigned char *vec = malloc(length / page + 1);
+	void	   *addr = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
+
+	assert_true(addr != MAP_FAILED);
+	assert_int_equal(mincore(addr, length, vec), 0);
+	munmap(addr, length);
+	memset(map, 0, BLOCKS / 8 + 1);
+	for (uint32_t b = 0; b < BLOCKS; b++)
+	{
+		bool		all = true;
+
+		for (size_t p = (size_t) b * BLOCK / page; p < ((size_t) b + 1) * BLOCK / page; p++)
+			all = all && (vec[p] & 1);
+		if (all)
+			map[b / 8] |= (uint8_t) (1 << (b % 8));
+	}
+	free(vec);
+}
+
+static void
+evict_all(void)
+{
+	/* whatever else maps or reads it is over soon */
+	for (int i = 0; i < 20; i++)
+	{
+		assert_int_equal(pc_evict(fd), 0);
+		own_mincore(before);
+		if (pc_popcount(before, BLOCKS) == 0)
+			return;
+		usleep(50000);
+	}
+	fail_msg("%u blocks would not go", (unsigned) pc_popcount(before, BLOCKS));
+}
+
+static int
+make_file(void **state)
+{
+	char	   *block = malloc(BLOCK);
+
+	(void) state;
+	fd = mkstemp(file_name);
+	if (fd < 0)
+		return -1;
+	for (uint32_t b = 0; b < BLOCKS; b++)
+	{
+		memset(block, (int) (b % 251), BLOCK);
+		if (write(fd, block, BLOCK) != BLOCK)
+			return -1;
+	}
+	free(block);
+	return fsync(fd);
+}
+
+static int
+remove_file(void **state)
+{
+	(void) state;
+	close(fd);
+	return unlink(file_name);
+}
+
+static bool
+wait_a_little(void *arg, long microseconds)
+{
+	(void) arg;
+	if (microseconds > 0)
+		usleep((useconds_t) microseconds);
+	return stop;
+}
+
+static void
+count_progress(void *arg, uint32_t blocks)
+{
+	(void) arg;
+	progressed += blocks;
+}
+
+static struct pc_loader
+new_loader(uint32_t gap_blocks)
+{
+	struct stat st;
+	struct pc_loader loader = {
+		.block_size = BLOCK, .gap_blocks = gap_blocks, .wait = wait_a_little, .progress = count_progress
+	};
+
+	assert_int_equal(fstat(fd, &st), 0);
+	loader.request_bytes = pc_device_request_bytes(st.st_dev);
+	loader.use_cachestat = pc_cachestat_is_honest(fd);
+	stop = false;
+	progressed = 0;
+	return loader;
+}
+
+/* wants runs of `run` blocks, `apart` from each other */
+static uint64_t
+want_runs(uint32_t run, uint32_t apart)
+{
+	memset(want, 0, sizeof(want));
+	for (uint32_t b = 0; b < BLOCKS; b++)
+		if (b % (run + apart) < run)
+			pc_set(want, b);
+	return pc_popcount(want, BLOCKS);
+}
+
+/* how many blocks of `a` are not in `b` */
+static uint64_t
+not_in(const uint8_t *a, const uint8_t *b)
+{
+	uint64_t	n = 0;
+
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		n += pc_bit(a, i) && !pc_bit(b, i);
+	return n;
+}
+
+static void
+test_bits(void **state)
+{
+	uint8_t		map[4] = {0};
+
+	(void) state;
+	assert_int_equal(pc_next(map, 27, 0, true), 27);
+	assert_int_equal(pc_next(map, 27, 0, false), 0);
+	pc_set(map, 9);
+	pc_set(map, 10);
+	pc_set(map, 26);
+	assert_int_equal(pc_next(map, 27, 0, true), 9);
+	assert_int_equal(pc_next(map, 27, 9, false), 11);
+	assert_int_equal(pc_next(map, 27, 11, true), 26);
+	assert_int_equal(pc_next(map, 27, 26, false), 27);
+	assert_int_equal(pc_popcount(map, 27), 3);
+	pc_clear(map, 9);
+	assert_int_equal(pc_next(map, 27, 0, true), 10);
+	memset(map, 0xff, sizeof(map));
+	assert_int_equal(pc_next(map, 27, 0, false), 27);
+	assert_int_equal(pc_popcount(map, 27), 27);
+}
+
+static void
+test_map_and_count(void **state)
+{
+	struct pc_count count;
+	char	   *buffer = malloc(BLOCK);
+
+	(void) state;
+	evict_all();
+	assert_int_equal(pc_count(fd, BLOCKS, BLOCK, true, &count), 0);
+	assert_int_equal(count.resident, 0);
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	for (uint32_t b = 3; b < BLOCKS; b += 97)
+		assert_int_equal(pread(fd, buffer, BLOCK, (off_t) b * BLOCK), BLOCK);
+	assert_int_equal(pc_map(fd, BLOCKS, BLOCK, after), 0);
+	own_mincore(before);
+	assert_memory_equal(after, before, BLOCKS / 8);
+	assert_in_range(pc_popcount(after, BLOCKS), BLOCKS / 97 * 0.98, BLOCKS / 97 + 1);
+	for (int use_cachestat = 0; use_cachestat <= 1; use_cachestat++)
+	{
+		assert_int_equal(pc_count(fd, BLOCKS, BLOCK, use_cachestat, &count), 0);
+		assert_int_equal(count.blocks, BLOCKS);
+		assert_in_range(count.resident, pc_popcount(after, BLOCKS) * 0.98, pc_popcount(after, BLOCKS));
+	}
+	/* half a block is not a block */
+	evict_all();
+	assert_int_equal(pread(fd, buffer, 1, 100 * BLOCK), 1);
+	if (pc_page_size() < BLOCK)
+	{
+		assert_int_equal(pc_map(fd, BLOCKS, BLOCK, after), 0);
+		assert_int_equal(pc_popcount(after, BLOCKS), 0);
+	}
+	free(buffer);
+}
+
+static void
+test_dirty(void **state)
+{
+	struct pc_count count;
+	char		block[BLOCK];
+
+	(void) state;
+	if (!pc_cachestat_is_honest(fd))
+	{
+		print_message("no cachestat(2) here: dirty blocks are not known\n");
+		assert_int_equal(pc_count(fd, BLOCKS, BLOCK, false, &count), 0);
+		assert_int_equal(count.dirty, -1);
+		return;
+	}
+	evict_all();
+	assert_int_equal(pread(fd, block, BLOCK, 0), BLOCK);
+	assert_int_equal(pwrite(fd, block, BLOCK, 0), BLOCK);
+	assert_int_equal(pc_count(fd, BLOCKS, BLOCK, true, &count), 0);
+	assert_int_equal(count.dirty, 1);
+	assert_int_equal(fsync(fd), 0);
+	assert_int_equal(pc_count(fd, BLOCKS, BLOCK, true, &count), 0);
+	assert_int_equal(count.dirty, 0);
+}
+
+/* the kernel calls all pages of somebody else's file resident; that must not be believed */
+static void
+test_another_owner(void **state)
+{
+	pid_t		child;
+	int			status;
+
+	(void) state;
+	if (geteuid() != 0)
+	{
+		print_message("not root: cannot become another user\n");
+		skip();
+	}
+	evict_all();
+	child = fork();
+	if (child == 0)
+	{
+		if (setuid(65534) != 0)
+			_exit(2);
+		_exit(pc_map(fd, BLOCKS, BLOCK, after) == -EPERM ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* complete and exact, whatever the pattern */
+static void
+test_load_patterns(void **state)
+{
+	static const uint32_t patterns[][2] = {{BLOCKS, 1}, {1, 1}, {1, 9}, {1, 49}, {64, 64}, {3, 200}, {200, 3}};
+
+	(void) state;
+	for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++)
+	{
+		struct pc_loader loader = new_loader(0);
+		uint64_t	wanted = want_runs(patterns[i][0], patterns[i][1]);
+
+		evict_all();
+		assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
+		own_mincore(after);
+		assert_int_equal(not_in(after, want), 0);
+		assert_in_range(not_in(want, after), 0, wanted / 50);
+		assert_int_equal(progressed, wanted);
+	}
+}
+
+/* gaps are read along up to the size asked for, and not beyond */
+static void
+test_load_gaps(void **state)
+{
+	struct pc_loader loader = new_loader(2);
+	uint64_t	wanted = want_runs(4, 2);
+
+	(void) state;
+	evict_all();
+	assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
+	own_mincore(after);
+	assert_in_range(pc_popcount(after, BLOCKS), (BLOCKS - 8) * 0.98, BLOCKS);
+	assert_int_equal(progressed, wanted);
+
+	loader = new_loader(2);
+	want_runs(4, 3);
+	evict_all();
+	assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
+	own_mincore(after);
+	assert_int_equal(not_in(after, want), 0);
+}
+
+static void
+test_load_stops(void **state)
+{
+	struct pc_loader loader = new_loader(0);
+
+	(void) state;
+	want_runs(BLOCKS, 1);
+	evict_all();
+	stop = true;
+	assert_int_equal(pc_load(fd, want, BLOCKS, &loader), PC_STOPPED);
+	own_mincore(after);
+	assert_in_range(pc_popcount(after, BLOCKS), 0, (PC_WINDOW_BYTES + PC_REQUEST_BYTES) / BLOCK);
+}
+
+/* slower than the rate it must be; how much slower depends on the machine and is not asserted */
+static void
+test_load_rate(void **state)
+{
+	struct pc_loader loader = new_loader(0);
+	struct pc_pace pace = {.rate = (uint64_t) BLOCKS * BLOCK * 2};
+	struct timespec from;
+	struct timespec to;
+	double		seconds;
+
+	(void) state;
+	want_runs(BLOCKS, 1);
+	evict_all();
+	loader.pace = &pace;
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	seconds = (double) (to.tv_sec - from.tv_sec) + (double) (to.tv_nsec - from.tv_nsec) / 1e9;
+	assert_true(seconds > 0.35);
+}
+
+static void
+test_errors(void **state)
+{
+	struct pc_loader loader = new_loader(0);
+	int			closed = open(file_name, O_RDONLY);
+
+	(void) state;
+	close(closed);
+	assert_int_equal(pc_map(closed, BLOCKS, BLOCK, after), -EBADF);
+	assert_int_equal(pc_evict(closed), -EBADF);
+	assert_false(pc_cachestat_is_honest(closed));
+	want_runs(1, 1);
+	assert_int_equal(pc_load(closed, want, BLOCKS, &loader), -EBADF);
+	assert_int_equal(pc_load(fd, want, 0, &loader), 0);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bits),
+		cmocka_unit_test(test_map_and_count),
+		cmocka_unit_test(test_dirty),
+		cmocka_unit_test(test_another_owner),
+		cmocka_unit_test(test_load_patterns),
+		cmocka_unit_test(test_load_gaps),
+		cmocka_unit_test(test_load_stops),
+		cmocka_unit_test(test_load_rate),
+		cmocka_unit_test(test_errors),
+	};
+
+	return cmocka_run_group_tests_name("page_cache", tests, make_file, remove_file);
+}

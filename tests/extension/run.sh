@@ -1,0 +1,56 @@
+#!/bin/sh
+# Builds and tests the extension: unit tests, then the SQL and replication tests against throwaway clusters.
+#
+#   tests/extension/run.sh [major]      the PostgreSQL to test, 15 by default; its packages are installed
+#
+# Needs root (it installs the extension for that PostgreSQL, and runs the servers as the user postgres).
+# With EXPECT=1 the SQL tests' results become what is expected; look at the difference before committing it.
+set -eu
+
+major=${1:-15}
+source=$(cd "$(dirname "$0")/../../files/pg_residency" && pwd)
+bin=/usr/lib/postgresql/$major/bin
+
+# PostgreSQL refuses to run as root and must be able to get here; page cache tests need a real file system
+work=$(mktemp -d /var/tmp/pg_residency_test.XXXXXX)
+stop() {
+	[ ! -e "$work/data/postmaster.pid" ] || as_postgres "$bin/pg_ctl" -D "$work/data" -m immediate -s stop || true
+	rm -rf "$work"
+}
+as_postgres() { setpriv --reuid postgres --regid postgres --init-groups env HOME="$work" "$@"; }
+trap stop EXIT
+trap 'exit 1' HUP INT TERM
+chmod 755 "$work"
+
+cp -R "$source" "$work/src"
+cd "$work/src"
+echo "== build for PostgreSQL $major, no warning allowed"
+make -s PG_CONFIG="$bin/pg_config" COPT=-Werror
+make -s PG_CONFIG="$bin/pg_config" install
+
+echo "== unit tests"
+make -s PG_CONFIG="$bin/pg_config" check-unit
+
+chown -R postgres: "$work"
+echo "== SQL tests"
+as_postgres "$bin/initdb" -D "$work/data" -k -A trust >"$work/initdb.log"
+cat >>"$work/data/postgresql.conf" <<-CONF
+	listen_addresses = ''
+	unix_socket_directories = '$work'
+	shared_buffers = 16MB
+	max_wal_size = 4GB
+CONF
+as_postgres "$bin/pg_ctl" -D "$work/data" -l "$work/server.log" -s -w start
+if ! as_postgres make -s PG_CONFIG="$bin/pg_config" PGHOST="$work" TAP_TESTS= installcheck; then
+	[ "${EXPECT:-0}" = 0 ] || { cp results/*.out "$source/test/expected/"; chown --reference="$source" "$source"/test/expected/*; }
+	cat regression.diffs
+	exit 1
+fi
+as_postgres "$bin/pg_ctl" -D "$work/data" -m fast -s stop
+
+echo "== replication tests"
+as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= installcheck || {
+	tail -n 30 tmp_check/log/*.log
+	exit 1
+}
+echo "== the extension passes on $("$bin/postgres" --version)"
