@@ -49,7 +49,7 @@ typedef void (*SegmentVisitor) (const SegmentId *id, const char *path, int fd, u
 extern void visit_segments(Oid database, SegmentVisitor visitor, void *arg);
 extern bool segment_is_unlogged(const SegmentId *id);
 extern bool cachestat_is_honest_for(const SegmentId *id, int fd);
-extern void report_kernel_error(int rc, const char *action, const char *path) pg_attribute_noreturn();
+extern void report_kernel_error(int rc, const char *action, const char *path) __attribute__((noreturn));
 
 /* --- shared_buffers.c --- */
 
