@@ -17,14 +17,24 @@ CREATE FUNCTION residency_segments(
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
 
+COMMENT ON FUNCTION residency_segments(oid) IS 'what the page cache holds of each segment file of the cluster, or of one database and the shared catalogs';
+
 CREATE FUNCTION residency_shared_buffers(
-    OUT tablespace oid, OUT database oid, OUT relfilenumber oid, OUT fork text, OUT blocks bigint, OUT dirty bigint)
+    with_page_cache boolean DEFAULT false,
+    OUT tablespace oid, OUT database oid, OUT relfilenumber oid, OUT fork text,
+    OUT blocks bigint, OUT dirty bigint, OUT in_page_cache bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
+COMMENT ON FUNCTION residency_shared_buffers(boolean) IS 'what shared buffers hold by relation and fork; if asked, how much of it the page cache holds too';
+
+CREATE FUNCTION residency_buffers(relation regclass, OUT fork text, OUT block bigint, OUT dirty boolean, OUT usage_count int)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000;
+COMMENT ON FUNCTION residency_buffers(regclass) IS 'the buffers that hold a relation';
 
 CREATE FUNCTION residency_budget(
     OUT memory_available_bytes bigint, OUT cgroup_headroom_bytes bigint, OUT dirty_bytes bigint,
-    OUT reserve_bytes bigint, OUT hot_bytes bigint, OUT budget_bytes bigint)
+    OUT reserve_bytes bigint, OUT hot_bytes bigint, OUT restored_elsewhere_bytes bigint, OUT budget_bytes bigint)
 RETURNS record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION residency_budget() IS 'what a restore started now may add to the page cache';
@@ -49,8 +59,9 @@ WITH storage AS (
     FROM residency_segments((SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()))
     GROUP BY tablespace, database, relfilenumber
 ), buffers AS (
-    SELECT tablespace, database, relfilenumber, pg_catalog.sum(blocks)::bigint AS blocks
-    FROM residency_shared_buffers()
+    SELECT tablespace, database, relfilenumber,
+           pg_catalog.sum(blocks)::bigint AS blocks, pg_catalog.sum(in_page_cache)::bigint AS in_page_cache
+    FROM residency_shared_buffers(true)
     GROUP BY tablespace, database, relfilenumber
 )
 SELECT s.oid::pg_catalog.regclass AS relation,
@@ -59,7 +70,8 @@ SELECT s.oid::pg_catalog.regclass AS relation,
        COALESCE(o2.owner, o.owner)::pg_catalog.regclass AS belongs_to,
        COALESCE(p.blocks, 0) AS blocks,
        COALESCE(p.resident, 0) AS blocks_in_page_cache,
-       COALESCE(b.blocks, 0) AS blocks_in_shared_buffers
+       COALESCE(b.blocks, 0) AS blocks_in_shared_buffers,
+       COALESCE(b.in_page_cache, 0) AS blocks_in_both
 FROM storage s
      LEFT JOIN owners o ON o.oid OPERATOR(pg_catalog.=) s.oid
      LEFT JOIN pg_catalog.pg_class t ON t.oid OPERATOR(pg_catalog.=) o.owner
@@ -84,10 +96,14 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
 COMMENT ON FUNCTION residency_snapshot_segments(text) IS 'what a snapshot wants of each segment, and how much of it is resident or gone now';
 
+CREATE FUNCTION residency_names(name text) RETURNS text
+AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION residency_names(text) IS 'what residency_set_names() left with a snapshot; NULL when it did not';
+
 CREATE FUNCTION residency_job_list(
     OUT job int, OUT snapshot text, OUT generation int, OUT state text, OUT pid int,
     OUT started_at timestamptz, OUT finished_at timestamptz, OUT segments int, OUT segments_done int,
-    OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint, OUT over_budget bigint,
+    OUT planned bigint, OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint, OUT over_budget bigint,
     OUT gone bigint, OUT failed bigint, OUT budget_bytes bigint, OUT rate_bytes bigint, OUT message text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
@@ -98,7 +114,8 @@ COMMENT ON VIEW residency_jobs IS 'restores, running and finished; the counts ar
 CREATE FUNCTION residency_job_segments(
     job int,
     OUT segment_no int, OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint,
-    OUT over_budget bigint, OUT gone bigint, OUT failed bigint, OUT reason text)
+    OUT over_budget bigint, OUT gone bigint, OUT failed bigint, OUT reason text,
+    OUT tablespace oid, OUT database oid, OUT relfilenumber oid, OUT fork text, OUT segment int)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
 COMMENT ON FUNCTION residency_job_segments(int) IS 'what became of each segment that a restore has done';
@@ -113,6 +130,10 @@ CREATE FUNCTION residency_snapshot(
 RETURNS record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION residency_snapshot(text, int) IS 'saves which blocks of the whole cluster the page cache holds, as a new generation';
+
+CREATE FUNCTION residency_set_names(name text, names text) RETURNS void
+AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION residency_set_names(text, text) IS 'leaves the names of its relations with a snapshot, in whatever form';
 
 CREATE FUNCTION residency_drop_snapshot(name text) RETURNS int
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -145,14 +166,17 @@ COMMENT ON FUNCTION residency_evict(regclass) IS 'takes a relation with its inde
 -- --- rights ---
 
 REVOKE ALL ON FUNCTION
-    residency_version(), residency_segments(oid), residency_shared_buffers(), residency_budget(), residency_snapshots(),
-    residency_snapshot_segments(text), residency_job_list(), residency_job_segments(int),
-    residency_snapshot(text, int), residency_drop_snapshot(text), residency_restore_start(text, jsonb), residency_cancel(int),
+    residency_version(), residency_segments(oid), residency_shared_buffers(boolean), residency_buffers(regclass),
+    residency_budget(), residency_snapshots(),
+    residency_snapshot_segments(text), residency_names(text), residency_job_list(), residency_job_segments(int),
+    residency_snapshot(text, int), residency_set_names(text, text), residency_drop_snapshot(text),
+    residency_restore_start(text, jsonb), residency_cancel(int),
     residency_restore(text, int), residency_evict(regclass)
 FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION
-    residency_version(), residency_segments(oid), residency_shared_buffers(), residency_budget(), residency_snapshots(),
-    residency_snapshot_segments(text), residency_job_list(), residency_job_segments(int)
+    residency_version(), residency_segments(oid), residency_shared_buffers(boolean), residency_buffers(regclass),
+    residency_budget(), residency_snapshots(),
+    residency_snapshot_segments(text), residency_names(text), residency_job_list(), residency_job_segments(int)
 TO pg_monitor;
 GRANT SELECT ON residency_relations, residency_jobs TO pg_monitor;

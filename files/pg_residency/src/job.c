@@ -46,7 +46,7 @@ PGDLLEXPORT void pg_residency_restore_main(Datum number);
 static volatile sig_atomic_t cancel_requested = false;
 static volatile sig_atomic_t shutdown_requested = false;
 
-static const char *const state_names[] = {"starting", "running", "done", "failed", "canceled", "interrupted"};
+static const char *const state_names[] = {"starting", "waiting", "running", "done", "failed", "canceled", "interrupted"};
 
 /* --- the worker --- */
 
@@ -115,7 +115,7 @@ run_wait(void *arg, long microseconds)
 		job_write(run->fd, &run->job);
 		run->written_at = now;
 	}
-	return run->job.state != JOB_RUNNING;
+	return run->job.state > JOB_RUNNING;
 }
 
 static void
@@ -163,57 +163,61 @@ restore_or_record(Run *run, const struct sf_segment *segment, SegmentOutcome *ou
 	PG_END_TRY();
 }
 
-typedef struct PlannedSegment
+/* what of the file is wanted: what the snapshot says, or all of it */
+static void
+wanted_of(const PlannedSegment *planned, const struct sf_segment *in_snapshot, struct sf_segment *wanted)
 {
-	int			segment_no;
-	struct sf_segment segment;
-} PlannedSegment;
+	if (planned->segment_no > 0)
+		*wanted = in_snapshot[planned->segment_no - 1];
+	else
+		whole_segment(&planned->id, planned->blocks, wanted);
+}
 
-/*
- * What matters most first, should the budget or the time not reach for all: the page cache's map has no heat, but a
- * segment that was cached as a whole was used more than one of which some blocks were left.
- */
-static int
-compare_planned(const void *a, const void *b)
+/* one restore at a time on a machine: the others wait for their turn, and for the memory that is left then */
+static void
+wait_for_machine(Run *run)
 {
-	const PlannedSegment *pa = a;
-	const PlannedSegment *pb = b;
-	uint64		da = (uint64) pa->segment.wanted * pb->segment.blocks;
-	uint64		db = (uint64) pb->segment.wanted * pa->segment.blocks;
-
-	if (da != db)
-		return da > db ? -1 : 1;
-	return pa->segment_no - pb->segment_no;
+	while (machine_lock() < 0)
+	{
+		if (run->job.state != JOB_WAITING)
+		{
+			run->job.state = JOB_WAITING;
+			job_write(run->fd, &run->job);
+		}
+		if (run_wait(run, 100000))
+			return;
+	}
+	run->job.state = JOB_RUNNING;
+	if (run->job.budget_is_measured)
+		run->job.budget_bytes = (int64) Min(restore_budget(), (uint64) PG_INT64_MAX);
+	run->control.budget = (uint64) run->job.budget_bytes;
+	job_write(run->fd, &run->job);
 }
 
 static void
 run_job(Run *run, MemoryContext per_segment)
 {
-	ResidencySnapshot *snapshot = snapshot_load(run->job.snapshot);
-	PlannedSegment *plan;
-	size_t		at = 0;
+	struct sf_segment *in_snapshot = NULL;
 
-	run->job.segments = (int32) snapshot->header.segments;
-	plan = palloc_extended(Max(run->job.segments, 1) * sizeof(PlannedSegment), MCXT_ALLOC_HUGE);
-	for (int i = 0; i < run->job.segments; i++)
-	{
-		plan[i].segment_no = i + 1;
-		sf_next_segment(snapshot->data, &snapshot->header, &at, &plan[i].segment);
-	}
-	qsort(plan, run->job.segments, sizeof(PlannedSegment), compare_planned);
-	job_write(run->fd, &run->job);
-
+	if (run->job.snapshot[0] != '\0')
+		in_snapshot = snapshot_segments(snapshot_load(run->job.snapshot));
+	wait_for_machine(run);
 	for (int i = 0; i < run->job.segments && !run_wait(run, 0); i++)
 	{
-		SegmentOutcome outcome;
+		PlannedSegment planned;
+		struct sf_segment wanted;
 
 		MemoryContextReset(per_segment);
 		MemoryContextSwitchTo(per_segment);
-		restore_or_record(run, &plan[i].segment, &outcome);
+		job_read_planned(run->fd, i, &planned);
+		wanted_of(&planned, in_snapshot, &wanted);
+		restore_or_record(run, &wanted, &planned.outcome);
 		run->job.arriving = 0;
-		add_outcome(&run->job.total, &outcome);
+		add_outcome(&run->job.total, &planned.outcome);
 		run->job.segments_done++;
-		job_write_segment(run->fd, plan[i].segment_no, &outcome);
+		planned.done = true;
+		job_write_planned(run->fd, i, &planned);
+		machine_note_bytes(run->control.used);
 	}
 }
 
@@ -238,7 +242,6 @@ pg_residency_restore_main(Datum number)
 	run->job.started_at = GetCurrentTimestamp();
 	if (run->job.time_limit > 0)
 		run->deadline = run->job.started_at + (TimestampTz) run->job.time_limit * USECS_PER_SEC;
-	run->control.budget = (uint64) run->job.budget_bytes;
 	run->control.budget_is_measured = run->job.budget_is_measured;
 	run->control.pace.rate = (uint64) run->job.rate_bytes;
 	run->control.wait = run_wait;
@@ -252,7 +255,6 @@ pg_residency_restore_main(Datum number)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 errmsg("another restore is running")));
-		run->job.state = JOB_RUNNING;
 		run_job(run, AllocSetContextCreate(context, "residency segment", ALLOCSET_DEFAULT_SIZES));
 		if (run->job.state == JOB_RUNNING)
 			run->job.state = JOB_DONE;
@@ -280,6 +282,15 @@ pg_residency_restore_main(Datum number)
 
 /* --- the functions --- */
 
+static void
+report_no_segment(const ResidencySnapshot *snapshot, int segment_no)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("snapshot \"%s\" has no segment %d", snapshot->label, segment_no),
+			 errhint("It has the numbers 1 to %u; residency_snapshot_segments() lists them.", snapshot->header.segments)));
+}
+
 /* the value of an option that counts something: a whole number of at least 1 */
 static int64
 option_count(const char *key, const JsonbValue *value, int64 most)
@@ -305,8 +316,55 @@ option_count(const char *key, const JsonbValue *value, int64 most)
 	return n;
 }
 
+/* the numbers of an array, or of an array of arrays of `width` numbers, one behind another; their count to `count` */
+static int64 *
+option_numbers(const char *key, JsonbValue *value, int width, int64 most, int *count)
+{
+	JsonbIterator *it;
+	JsonbIteratorToken token;
+	JsonbValue	v;
+	int			room = 64;
+	int64	   *numbers = palloc(room * sizeof(int64));
+	int			depth = 0;
+	bool		fits = value->type == jbvBinary;
+
+	*count = 0;
+	it = fits ? JsonbIteratorInit(value->val.binary.data) : NULL;
+	while (fits && (token = JsonbIteratorNext(&it, &v, false)) != WJB_DONE)
+	{
+		if (token == WJB_BEGIN_ARRAY)
+			fits = ++depth <= (width > 1 ? 2 : 1) && *count % width == 0;
+		else if (token == WJB_END_ARRAY)
+			fits = --depth >= 0 && *count % width == 0;
+		else if (token == WJB_ELEM && depth == (width > 1 ? 2 : 1))
+		{
+			if (*count == room)
+				numbers = repalloc_huge(numbers, (room *= 2) * sizeof(int64));
+			numbers[(*count)++] = option_count(key, &v, most);
+		}
+		else
+			fits = false;
+	}
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 width > 1 ? errmsg("option \"%s\" must be an array of arrays of %d numbers", key, width) :
+				 errmsg("option \"%s\" must be an array of numbers", key)));
+	return numbers;
+}
+
+/* what residency_restore_start() was asked for, beside what goes into the job at once */
+typedef struct Request
+{
+	bool		selected;		/* only these segments, in this order */
+	int64	   *segments;
+	int			nsegments;
+	int64	   *whole;			/* tablespace, database, relfilenumber, one relation behind another */
+	int			nwhole;			/* numbers */
+} Request;
+
 static void
-read_options(Jsonb *options, Job *job)
+read_options(Jsonb *options, Job *job, Request *request)
 {
 	JsonbIterator *it = JsonbIteratorInit(&options->root);
 	JsonbIteratorToken token;
@@ -332,13 +390,100 @@ read_options(Jsonb *options, Job *job)
 				job->rate_bytes = option_count(key, &v, PG_INT64_MAX);
 			else if (strcmp(key, "time_limit") == 0)
 				job->time_limit = (int32) option_count(key, &v, PG_INT32_MAX);
+			else if (strcmp(key, "segments") == 0)
+			{
+				request->segments = option_numbers(key, &v, 1, PG_INT32_MAX, &request->nsegments);
+				request->selected = true;
+			}
+			else if (strcmp(key, "whole") == 0)
+				request->whole = option_numbers(key, &v, 3, PG_UINT32_MAX, &request->nwhole);
 			else
 				ereport(ERROR,
 						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						 errmsg("there is no option \"%s\"", key),
-						 errhint("The options are \"budget\" (bytes), \"rate\" (bytes per second) and \"time_limit\" (seconds).")));
+						 errhint("The options are \"budget\" (bytes), \"rate\" (bytes per second), \"time_limit\" (seconds), "
+								 "\"segments\" (numbers of the snapshot's segments) and \"whole\" ([tablespace, database, relfilenumber] each).")));
 		}
 	}
+}
+
+/* --- what a job is to do --- */
+
+static void
+plan_segment(PlannedSegment *planned, int segment_no, const struct sf_segment *segment)
+{
+	memset(planned, 0, sizeof(*planned));
+	planned->segment_no = segment_no;
+	planned->id = snapshot_segment_id(segment);
+	planned->blocks = segment->blocks;
+	planned->wanted = segment->wanted;
+}
+
+/*
+ * What matters most first, should the budget or the time not reach for all: the page cache's map has no heat, but a
+ * segment that was cached as a whole was used more than one of which some blocks were left.
+ */
+static int
+compare_planned(const void *a, const void *b)
+{
+	const PlannedSegment *pa = a;
+	const PlannedSegment *pb = b;
+	uint64		da = (uint64) pa->wanted * pb->blocks;
+	uint64		db = (uint64) pb->wanted * pa->blocks;
+
+	if (da != db)
+		return da > db ? -1 : 1;
+	return pa->segment_no - pb->segment_no;
+}
+
+/* the snapshot's segments, or those of them that were asked for in the order in which they were */
+static PlannedSegment *
+plan_snapshot(const ResidencySnapshot *snapshot, const Request *request, int *count)
+{
+	const struct sf_segment *segments = snapshot_segments(snapshot);
+	int			most = (int) snapshot->header.segments;
+	PlannedSegment *plan;
+
+	*count = request->selected ? request->nsegments : most;
+	plan = palloc_extended(Max(*count, 1) * sizeof(PlannedSegment), MCXT_ALLOC_HUGE);
+	for (int i = 0; i < *count; i++)
+	{
+		int			no = request->selected ? (int) request->segments[i] : i + 1;
+
+		if (no > most)
+			report_no_segment(snapshot, no);
+		plan_segment(&plan[i], no, &segments[no - 1]);
+	}
+	if (!request->selected)
+		qsort(plan, *count, sizeof(PlannedSegment), compare_planned);
+	return plan;
+}
+
+/* adds each segment of the main fork of a relation that is wanted whole */
+static PlannedSegment *
+plan_whole(PlannedSegment *plan, int *count, const int64 *numbers)
+{
+	SegmentId	id = {(Oid) numbers[0], (Oid) numbers[1], (RelFileNumber) numbers[2], MAIN_FORKNUM, 0};
+	struct sf_segment segment;
+	char		path[MAXPGPATH];
+	uint32		blocks;
+	int			fd;
+
+	while ((fd = segment_open(&id, path, &blocks)) >= 0)
+	{
+		CloseTransientFile(fd);
+		if (blocks == 0)
+			break;
+		plan = repalloc_huge(plan, (*count + 1) * sizeof(PlannedSegment));
+		whole_segment(&id, blocks, &segment);
+		plan_segment(&plan[(*count)++], 0, &segment);
+		id.segment++;
+	}
+	if (id.segment == 0 && fd < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("there is no file \"%s\" to load whole", path)));
+	return plan;
 }
 
 static void
@@ -349,21 +494,22 @@ refuse_second_job(void)
 	Job			job;
 
 	while (count-- > 0)
-		if (job_read(numbers[count], &job) && job.state == JOB_RUNNING)
+		if (job_read(numbers[count], &job) && (job.state == JOB_RUNNING || job.state == JOB_WAITING))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
+					 job.snapshot[0] == '\0' ? errmsg("job %d is restoring relations", job.job) :
 					 errmsg("job %d is restoring snapshot \"%s\"", job.job, job.snapshot),
 					 errhint("Wait for it, or end it with residency_cancel(%d).", job.job)));
 }
 
 /* makes the job, starts its worker and waits until that is at work */
 static int
-start_job(Job *job)
+start_job(Job *job, const PlannedSegment *plan)
 {
 	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
 	pid_t		pid;
-	int			number = job_create(job);
+	int			number = job_create(job, plan);
 
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
@@ -399,7 +545,8 @@ PG_FUNCTION_INFO_V1(residency_restore_start);
 Datum
 residency_restore_start(PG_FUNCTION_ARGS)
 {
-	ResidencySnapshot *snapshot;
+	Request		request = {0};
+	PlannedSegment *plan = palloc(sizeof(PlannedSegment));
 	Job			job;
 	int			number = 0;
 	int			lock;
@@ -407,10 +554,19 @@ residency_restore_start(PG_FUNCTION_ARGS)
 	memset(&job, 0, sizeof(job));
 	job.budget_is_measured = true;
 	if (!PG_ARGISNULL(1))
-		read_options(PG_GETARG_JSONB_P(1), &job);
-	snapshot = snapshot_load(text_argument(fcinfo, 0, "the snapshot's name"));
-	strlcpy(job.snapshot, snapshot->label, sizeof(job.snapshot));
-	job.segments = (int32) snapshot->header.segments;
+		read_options(PG_GETARG_JSONB_P(1), &job, &request);
+	/* without a snapshot there can still be relations to load whole */
+	if (!PG_ARGISNULL(0) || request.nwhole == 0)
+	{
+		ResidencySnapshot *snapshot = snapshot_load(text_argument(fcinfo, 0, "the snapshot's name"));
+
+		strlcpy(job.snapshot, snapshot->label, sizeof(job.snapshot));
+		plan = plan_snapshot(snapshot, &request, &job.segments);
+	}
+	for (int i = 0; i < request.nwhole; i += 3)
+		plan = plan_whole(plan, &job.segments, request.whole + i);
+	for (int i = 0; i < job.segments; i++)
+		job.planned += plan[i].wanted;
 	if (job.budget_is_measured)
 		job.budget_bytes = (int64) Min(restore_budget(), (uint64) PG_INT64_MAX);
 
@@ -423,7 +579,7 @@ residency_restore_start(PG_FUNCTION_ARGS)
 	PG_TRY();
 	{
 		refuse_second_job();
-		number = start_job(&job);
+		number = start_job(&job, plan);
 	}
 	PG_FINALLY();
 	{
@@ -450,7 +606,7 @@ residency_cancel(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("there is no job %d", number),
 				 errhint("View residency_jobs has those that are remembered.")));
-	if (job.state != JOB_RUNNING)
+	if (job.state != JOB_RUNNING && job.state != JOB_WAITING)
 		PG_RETURN_BOOL(false);
 	if (kill(job.pid, SIGINT) != 0)
 	{
@@ -462,7 +618,7 @@ residency_cancel(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(true);
 }
 
-#define JOB_COLUMNS 19
+#define JOB_COLUMNS 20
 
 PG_FUNCTION_INFO_V1(residency_job_list);
 Datum
@@ -484,29 +640,34 @@ residency_job_list(PG_FUNCTION_ARGS)
 			continue;
 		at = strchr(job.snapshot, '@');
 		values[0] = Int32GetDatum(job.job);
-		values[1] = PointerGetDatum(cstring_to_text_with_len(job.snapshot, (int) (at - job.snapshot)));
-		values[2] = Int32GetDatum(atoi(at + 1));
+		nulls[1] = nulls[2] = at == NULL;
+		if (at != NULL)
+		{
+			values[1] = PointerGetDatum(cstring_to_text_with_len(job.snapshot, (int) (at - job.snapshot)));
+			values[2] = Int32GetDatum(atoi(at + 1));
+		}
 		values[3] = CStringGetTextDatum(state_names[job.state]);
 		values[4] = Int32GetDatum(job.pid);
-		nulls[4] = job.state != JOB_RUNNING;
+		nulls[4] = job.state != JOB_RUNNING && job.state != JOB_WAITING;
 		values[5] = TimestampTzGetDatum(job.started_at);
 		nulls[5] = job.started_at == 0;
 		values[6] = TimestampTzGetDatum(job.finished_at);
 		nulls[6] = job.finished_at == 0;
 		values[7] = Int32GetDatum(job.segments);
 		values[8] = Int32GetDatum(job.segments_done);
-		values[9] = Int64GetDatum(job.total.wanted);
-		values[10] = Int64GetDatum(job.total.resident);
-		values[11] = Int64GetDatum(job.total.loaded + job.arriving);
-		values[12] = Int64GetDatum(job.total.extra);
-		values[13] = Int64GetDatum(job.total.over_budget);
-		values[14] = Int64GetDatum(job.total.gone);
-		values[15] = Int64GetDatum(job.total.failed);
-		values[16] = Int64GetDatum(job.budget_bytes);
-		values[17] = Int64GetDatum(job.rate_bytes);
-		nulls[17] = job.rate_bytes == 0;
-		values[18] = CStringGetTextDatum(job.message);
-		nulls[18] = job.message[0] == '\0';
+		values[9] = Int64GetDatum(job.planned);
+		values[10] = Int64GetDatum(job.total.wanted);
+		values[11] = Int64GetDatum(job.total.resident);
+		values[12] = Int64GetDatum(job.total.loaded + job.arriving);
+		values[13] = Int64GetDatum(job.total.extra);
+		values[14] = Int64GetDatum(job.total.over_budget);
+		values[15] = Int64GetDatum(job.total.gone);
+		values[16] = Int64GetDatum(job.total.failed);
+		values[17] = Int64GetDatum(job.budget_bytes);
+		values[18] = Int64GetDatum(job.rate_bytes);
+		nulls[18] = job.rate_bytes == 0;
+		values[19] = CStringGetTextDatum(job.message);
+		nulls[19] = job.message[0] == '\0';
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
@@ -535,7 +696,6 @@ residency_restore(PG_FUNCTION_ARGS)
 	TupleDesc	tupdesc;
 	Datum		values[OUTCOME_COLUMNS];
 	bool		nulls[OUTCOME_COLUMNS];
-	size_t		at = 0;
 	int			number;
 
 	if (PG_ARGISNULL(1))
@@ -546,12 +706,8 @@ residency_restore(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	number = PG_GETARG_INT32(1);
 	if (number < 1 || number > (int) snapshot->header.segments)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("snapshot \"%s\" has no segment %d", snapshot->label, number),
-				 errhint("It has the numbers 1 to %u; residency_snapshot_segments() lists them.", snapshot->header.segments)));
-	for (int i = 0; i < number; i++)
-		sf_next_segment(snapshot->data, &snapshot->header, &at, &segment);
+		report_no_segment(snapshot, number);
+	segment = snapshot_segments(snapshot)[number - 1];
 
 	control.budget = restore_budget();
 	restore_segment(&segment, &control, &outcome);

@@ -17,15 +17,10 @@
 #define JOB_PREFIX "pgsql_tmp.job."
 #define JOB_MAGIC 0x4a525041
 #define HEAD_BYTES 2048
+#define PLANNED_AT(n) (HEAD_BYTES + (off_t) (n) * sizeof(PlannedSegment))
 
 /* finished jobs that stay readable */
 #define KEPT_JOBS 8
-
-typedef struct SegmentRecord
-{
-	bool		done;
-	SegmentOutcome outcome;
-} SegmentRecord;
 
 StaticAssertDecl(sizeof(Job) <= HEAD_BYTES, "a job must fit into the head of its file");
 
@@ -95,7 +90,7 @@ job_open(int number)
  * holds LOCK_START.
  */
 int
-job_create(Job *job)
+job_create(Job *job, const PlannedSegment *plan)
 {
 	char		path[MAXPGPATH];
 	int			count;
@@ -114,8 +109,20 @@ job_create(Job *job)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not create file \"%s\": %m", path)));
-	job->state = JOB_STARTING;
-	job_write(fd, job);
+	PG_TRY();
+	{
+		for (int i = 0; i < job->segments; i++)
+			job_write_planned(fd, i, &plan[i]);
+		job->state = JOB_STARTING;
+		job_write(fd, job);
+	}
+	PG_CATCH();
+	{
+		close(fd);
+		unlink(path);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	close(fd);
 	return job->job;
 }
@@ -144,23 +151,28 @@ job_write(int fd, Job *job)
 	}
 }
 
+/* the n-th of the plan, from 0 */
 void
-job_write_segment(int fd, int segment_no, const SegmentOutcome *outcome)
+job_write_planned(int fd, int n, const PlannedSegment *planned)
 {
-	SegmentRecord record;
-
-	memset(&record, 0, sizeof(record));
-	record.done = true;
-	record.outcome = *outcome;
 	errno = 0;
-	if (pg_pwrite(fd, &record, sizeof(record), HEAD_BYTES + (off_t) (segment_no - 1) * sizeof(record)) != sizeof(record))
+	if (pg_pwrite(fd, planned, sizeof(*planned), PLANNED_AT(n)) != sizeof(*planned))
 	{
 		if (errno == 0)
 			errno = ENOSPC;
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not write the outcome of segment %d: %m", segment_no)));
+				 errmsg("could not write the plan of a job: %m")));
 	}
+}
+
+void
+job_read_planned(int fd, int n, PlannedSegment *planned)
+{
+	if (pg_pread(fd, planned, sizeof(*planned), PLANNED_AT(n)) != sizeof(*planned))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the plan of a job is cut short")));
 }
 
 /*
@@ -195,7 +207,7 @@ job_read(int number, Job *job)
 	CloseTransientFile(fd);
 	if (!read_it)
 		return false;
-	if ((job->state == JOB_RUNNING && !residency_is_locked(LOCK_RESTORE, number)) ||
+	if (((job->state == JOB_RUNNING || job->state == JOB_WAITING) && !residency_is_locked(LOCK_RESTORE, number)) ||
 		(job->state == JOB_STARTING && !residency_is_locked(LOCK_START, 0)))
 		job->state = JOB_INTERRUPTED;
 	return true;
@@ -224,7 +236,7 @@ residency_job_segments(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	char		path[MAXPGPATH];
-	SegmentRecord record;
+	PlannedSegment planned;
 	Job			job;
 	int			number;
 	int			fd;
@@ -246,16 +258,22 @@ residency_job_segments(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not open file \"%s\": %m", path)));
-	for (int no = 1; no <= job.segments; no++)
+	for (int i = 0; i < job.segments; i++)
 	{
-		Datum		values[OUTCOME_COLUMNS];
-		bool		nulls[OUTCOME_COLUMNS];
+		Datum		values[OUTCOME_COLUMNS + 5];
+		bool		nulls[OUTCOME_COLUMNS + 5] = {false};
 
-		/* segments are done in another order than they are counted: a hole is one that was not reached */
-		if (pg_pread(fd, &record, sizeof(record), HEAD_BYTES + (off_t) (no - 1) * sizeof(record)) != sizeof(record) ||
-			!record.done)
+		CHECK_FOR_INTERRUPTS();
+		job_read_planned(fd, i, &planned);
+		if (!planned.done)
 			continue;
-		outcome_values(no, &record.outcome, values, nulls);
+		outcome_values(planned.segment_no, &planned.outcome, values, nulls);
+		nulls[0] = planned.segment_no == 0;
+		values[OUTCOME_COLUMNS] = ObjectIdGetDatum(planned.id.tablespace);
+		values[OUTCOME_COLUMNS + 1] = ObjectIdGetDatum(planned.id.database);
+		values[OUTCOME_COLUMNS + 2] = ObjectIdGetDatum(planned.id.relfilenumber);
+		values[OUTCOME_COLUMNS + 3] = CStringGetTextDatum(forkNames[planned.id.fork]);
+		values[OUTCOME_COLUMNS + 4] = Int32GetDatum((int32) planned.id.segment);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	CloseTransientFile(fd);

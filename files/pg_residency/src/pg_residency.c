@@ -21,8 +21,8 @@ residency_budget(PG_FUNCTION_ARGS)
 {
 	struct pc_memory memory;
 	TupleDesc	tupdesc;
-	Datum		values[6];
-	bool		nulls[6] = {false};
+	Datum		values[7];
+	bool		nulls[7] = {false};
 	int			rc = pc_memory_read("", &memory);
 
 	if (rc != 0)
@@ -35,6 +35,7 @@ residency_budget(PG_FUNCTION_ARGS)
 	values[2] = Int64GetDatum((int64) memory.dirty);
 	values[3] = Int64GetDatum((int64) memory.reserve);
 	values[4] = Int64GetDatum((int64) memory.hot);
-	values[5] = Int64GetDatum((int64) memory.budget);
+	values[5] = Int64GetDatum((int64) Min(machine_others_bytes(), (uint64) PG_INT64_MAX));
+	values[6] = Int64GetDatum((int64) Min(restore_budget(), (uint64) PG_INT64_MAX));
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
 }

@@ -77,6 +77,7 @@ extern void make_residency_dir(void);
 extern int	residency_lock(ResidencyLock which, int32 tag);
 extern bool residency_is_locked(ResidencyLock which, int32 tag);
 extern ResidencySnapshot *snapshot_load(const char *name);
+extern struct sf_segment *snapshot_segments(const ResidencySnapshot *snapshot);
 extern SegmentId snapshot_segment_id(const struct sf_segment *segment);
 extern char *text_argument(FunctionCallInfo fcinfo, int n, const char *what);
 
@@ -112,12 +113,14 @@ typedef struct RestoreControl
 extern void examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome);
 extern bool restore_segment(const struct sf_segment *segment, RestoreControl *control, SegmentOutcome *outcome);
 extern uint64 restore_budget(void);
+extern void whole_segment(const SegmentId *id, uint32 blocks, struct sf_segment *segment);
 
 /* --- job_file.c: jobs and what became of them --- */
 
 typedef enum JobState
 {
 	JOB_STARTING,
+	JOB_WAITING,				/* for another cluster's restore on this machine */
 	JOB_RUNNING,
 	JOB_DONE,
 	JOB_FAILED,
@@ -125,7 +128,18 @@ typedef enum JobState
 	JOB_INTERRUPTED
 } JobState;
 
-/* the head of a job's file; the outcome of each segment follows in the snapshot's order */
+/* one file that a job is to restore, and what became of it */
+typedef struct PlannedSegment
+{
+	int32		segment_no;		/* of the snapshot; 0: the whole file is wanted, whatever a snapshot says */
+	SegmentId	id;
+	uint32		blocks;			/* of the file when it was planned */
+	uint32		wanted;
+	bool		done;
+	SegmentOutcome outcome;
+} PlannedSegment;
+
+/* the head of a job's file; its plan follows, in the order in which it is worked off */
 typedef struct Job
 {
 	uint32		magic;
@@ -133,26 +147,34 @@ typedef struct Job
 	int32		job;
 	int32		state;			/* JobState */
 	int32		pid;
-	int32		segments;
+	int32		segments;		/* of the plan */
 	int32		segments_done;
 	int32		time_limit;		/* seconds, 0: none */
 	TimestampTz started_at;
 	TimestampTz finished_at;	/* 0: not yet */
+	int64		planned;		/* blocks wanted by the whole plan */
 	int64		budget_bytes;
 	bool		budget_is_measured;
 	int64		rate_bytes;		/* per second, 0: no limit */
-	int64		arriving;		/* blocks of the segments now being loaded that have come in */
+	int64		arriving;		/* blocks of the segment now being loaded that have come in */
 	SegmentOutcome total;		/* of the segments done */
-	char		snapshot[SF_NAME_BYTES + 16];	/* name@generation */
+	char		snapshot[SF_NAME_BYTES + 16];	/* name@generation; empty: no snapshot, only whole files */
 	char		message[512];
 } Job;
 
-extern int	job_create(Job *job);
+extern int	job_create(Job *job, const PlannedSegment *plan);
 extern bool job_read(int number, Job *job);
 extern int	job_open(int number);
 extern void job_write(int fd, Job *job);
-extern void job_write_segment(int fd, int segment_no, const SegmentOutcome *outcome);
+extern void job_read_planned(int fd, int n, PlannedSegment *planned);
+extern void job_write_planned(int fd, int n, const PlannedSegment *planned);
 extern int *job_numbers(int *count);
+
+/* --- machine.c: what the clusters of one machine have to agree on --- */
+
+extern int	machine_lock(void);
+extern uint64 machine_others_bytes(void);
+extern void machine_note_bytes(uint64 bytes);
 
 #define OUTCOME_COLUMNS 9
 extern void outcome_values(int segment_no, const SegmentOutcome *outcome, Datum *values, bool *nulls);

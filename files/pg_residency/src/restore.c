@@ -140,16 +140,32 @@ examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome)
 	close_work(&work);
 }
 
-/* What a restore may add to the page cache, bytes. */
+/* What a restore may add to the page cache, bytes: what other clusters of this machine restored is to stay. */
 uint64
 restore_budget(void)
 {
 	struct pc_memory memory;
+	uint64		others = machine_others_bytes();
 	int			rc = pc_memory_read("", &memory);
 
 	if (rc != 0)
 		report_kernel_error(rc, "read the free memory from", "/proc/meminfo");
-	return memory.budget;
+	return memory.budget > others ? memory.budget - others : 0;
+}
+
+/* Makes the file look like a snapshot's segment of which every block is wanted. */
+void
+whole_segment(const SegmentId *id, uint32 blocks, struct sf_segment *segment)
+{
+	memset(segment, 0, sizeof(*segment));
+	segment->tablespace = id->tablespace;
+	segment->database = id->database;
+	segment->relfilenumber = id->relfilenumber;
+	segment->segment = id->segment;
+	segment->blocks = blocks;
+	segment->fork = (uint8) id->fork;
+	segment->wanted = blocks;
+	segment->encoding = SF_WHOLE;
 }
 
 /*

@@ -3,17 +3,34 @@
  */
 #include "pg_residency.h"
 
+#include "access/relation.h"
+#include "catalog/pg_class_d.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/fd.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 
+/* what is in shared buffers of one fork of a relation */
 typedef struct ForkBuffers
 {
 	SegmentId	id;				/* of segment 0: the key */
 	int64		blocks;
 	int64		dirty;
+	int64		in_page_cache;	/* of these, in the page cache too */
 } ForkBuffers;
+
+/* one buffer; its block counts from the beginning of its segment */
+typedef struct BufferRef
+{
+	SegmentId	id;
+	BlockNumber block;
+	int32		usage_count;
+	bool		dirty;
+} BufferRef;
+
+/* that many buffers are compared with the page cache at a time: 32 MiB of memory, whatever shared_buffers is */
+#define REFS_AT_ONCE (1024 * 1024)
 
 bool
 block_in_shared_buffers(const SegmentId *id, BlockNumber block)
@@ -33,59 +50,185 @@ block_in_shared_buffers(const SegmentId *id, BlockNumber block)
 	return buffer >= 0;
 }
 
+/* what the i-th buffer holds; false when it holds nothing.  Like pg_buffercache, each is seen at its own moment. */
+static bool
+look_at_buffer(int i, BufferRef *ref)
+{
+	BufferDesc *buf = GetBufferDescriptor(i);
+	compat_buffer_state state;
+	BlockNumber block;
+
+	memset(ref, 0, sizeof(*ref));
+	/* the lock keeps the tag together */
+	state = LockBufHdr(buf);
+	ref->id.tablespace = compat_tag_tablespace(&buf->tag);
+	ref->id.database = compat_tag_database(&buf->tag);
+	ref->id.relfilenumber = compat_tag_relfilenumber(&buf->tag);
+	ref->id.fork = compat_tag_fork(&buf->tag);
+	block = buf->tag.blockNum;
+	compat_unlock_buffer(buf, state);
+	if (!(state & BM_VALID) || !(state & BM_TAG_VALID))
+		return false;
+	ref->id.segment = block / RELSEG_SIZE;
+	ref->block = block % RELSEG_SIZE;
+	ref->usage_count = (int32) BUF_STATE_GET_USAGECOUNT(state);
+	ref->dirty = (state & BM_DIRTY) != 0;
+	return true;
+}
+
+static int
+compare_refs(const void *a, const void *b)
+{
+	const BufferRef *ra = a;
+	const BufferRef *rb = b;
+	int			c = memcmp(&ra->id, &rb->id, sizeof(SegmentId));
+
+	return c != 0 ? c : (ra->block > rb->block) - (ra->block < rb->block);
+}
+
+static ForkBuffers *
+find_fork(HTAB *forks, const SegmentId *id)
+{
+	SegmentId	key = *id;
+	ForkBuffers *entry;
+	bool		found;
+
+	key.segment = 0;
+	entry = hash_search(forks, &key, HASH_ENTER, &found);
+	if (!found)
+		entry->blocks = entry->dirty = entry->in_page_cache = 0;
+	return entry;
+}
+
+/* counts which of the buffers, all of one segment, the page cache holds as well */
+static int64
+count_in_page_cache(const BufferRef *refs, int nrefs, uint8 *map)
+{
+	char		path[MAXPGPATH];
+	uint32		blocks;
+	int64		both = 0;
+	int			fd = segment_open(&refs->id, path, &blocks);
+	int			rc;
+
+	if (fd < 0)
+		return 0;				/* not yet written, or dropped meanwhile */
+	rc = pc_map(fd, blocks, BLCKSZ, map);
+	if (rc != 0)
+		report_kernel_error(rc, "look at the pages of", path);
+	CloseTransientFile(fd);
+	for (int i = 0; i < nrefs; i++)
+		both += refs[i].block < blocks && pc_bit(map, refs[i].block);
+	return both;
+}
+
+static void
+compare_with_page_cache(HTAB *forks, BufferRef *refs, int nrefs, uint8 *map)
+{
+	qsort(refs, nrefs, sizeof(BufferRef), compare_refs);
+	for (int from = 0, to; from < nrefs; from = to)
+	{
+		CHECK_FOR_INTERRUPTS();
+		for (to = from + 1; to < nrefs && memcmp(&refs[to].id, &refs[from].id, sizeof(SegmentId)) == 0;)
+			to++;
+		find_fork(forks, &refs[from].id)->in_page_cache += count_in_page_cache(refs + from, to - from, map);
+	}
+}
+
 PG_FUNCTION_INFO_V1(residency_shared_buffers);
 Datum
 residency_shared_buffers(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	bool		both = !PG_ARGISNULL(0) && PG_GETARG_BOOL(0);
 	HASHCTL		ctl = {.keysize = sizeof(SegmentId), .entrysize = sizeof(ForkBuffers), .hcxt = CurrentMemoryContext};
 	HTAB	   *forks;
 	HASH_SEQ_STATUS all;
 	ForkBuffers *entry;
+	BufferRef  *refs;
+	uint8	   *map;
+	int			nrefs = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
 	forks = hash_create("residency shared buffers", 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	refs = palloc_extended((both ? Min(NBuffers, REFS_AT_ONCE) : 1) * sizeof(BufferRef), MCXT_ALLOC_HUGE);
+	map = palloc(pc_map_bytes(RELSEG_SIZE));
 	for (int i = 0; i < NBuffers; i++)
 	{
-		BufferDesc *buf = GetBufferDescriptor(i);
-		compat_buffer_state state;
-		SegmentId	id;
-		bool		found;
+		BufferRef  *ref = &refs[nrefs];
 
 		if (i % 16384 == 0)
 			CHECK_FOR_INTERRUPTS();
-		memset(&id, 0, sizeof(id));
-		/* the lock keeps the tag together; like pg_buffercache we see each buffer at its own moment */
-		state = LockBufHdr(buf);
-		id.tablespace = compat_tag_tablespace(&buf->tag);
-		id.database = compat_tag_database(&buf->tag);
-		id.relfilenumber = compat_tag_relfilenumber(&buf->tag);
-		id.fork = compat_tag_fork(&buf->tag);
-		compat_unlock_buffer(buf, state);
-		if (!(state & BM_VALID) || !(state & BM_TAG_VALID))
+		if (!look_at_buffer(i, ref))
 			continue;
-		entry = hash_search(forks, &id, HASH_ENTER, &found);
-		if (!found)
-			entry->blocks = entry->dirty = 0;
+		entry = find_fork(forks, &ref->id);
 		entry->blocks++;
-		if (state & BM_DIRTY)
-			entry->dirty++;
+		entry->dirty += ref->dirty;
+		if (both && ++nrefs == REFS_AT_ONCE)
+		{
+			compare_with_page_cache(forks, refs, nrefs, map);
+			nrefs = 0;
+		}
 	}
+	compare_with_page_cache(forks, refs, nrefs, map);
 
 	hash_seq_init(&all, forks);
 	while ((entry = hash_seq_search(&all)) != NULL)
 	{
-		Datum		values[6];
-		bool		nulls[6] = {false};
+		Datum		values[7];
+		bool		nulls[7] = {false};
 
 		values[0] = ObjectIdGetDatum(entry->id.tablespace);
 		values[1] = ObjectIdGetDatum(entry->id.database);
 		values[2] = ObjectIdGetDatum(entry->id.relfilenumber);
-		values[3] = PointerGetDatum(cstring_to_text(forkNames[entry->id.fork]));
+		values[3] = CStringGetTextDatum(forkNames[entry->id.fork]);
 		values[4] = Int64GetDatum(entry->blocks);
 		values[5] = Int64GetDatum(entry->dirty);
+		values[6] = Int64GetDatum(entry->in_page_cache);
+		nulls[6] = !both;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	hash_destroy(forks);
+	return (Datum) 0;
+}
+
+PG_FUNCTION_INFO_V1(residency_buffers);
+Datum
+residency_buffers(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	SegmentId	wanted;
+	Relation	rel;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("the relation must not be null")));
+	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
+	if (!RELKIND_HAS_STORAGE(rel->rd_rel->relkind) || RelationUsesLocalBuffers(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" has no files that could be cached", RelationGetRelationName(rel)),
+				 errhint("Name a table, a materialized view, an index or a sequence.")));
+	wanted = (SegmentId) {compat_tablespace(rel), compat_database(rel), compat_relfilenumber(rel), 0, 0};
+	relation_close(rel, AccessShareLock);
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < NBuffers; i++)
+	{
+		BufferRef	ref;
+		Datum		values[4];
+		bool		nulls[4] = {false};
+
+		if (i % 16384 == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (!look_at_buffer(i, &ref) || ref.id.tablespace != wanted.tablespace || ref.id.database != wanted.database ||
+			ref.id.relfilenumber != wanted.relfilenumber)
+			continue;
+		values[0] = CStringGetTextDatum(forkNames[ref.id.fork]);
+		values[1] = Int64GetDatum((int64) ref.id.segment * RELSEG_SIZE + ref.block);
+		values[2] = BoolGetDatum(ref.dirty);
+		values[3] = Int32GetDatum(ref.usage_count);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
 	return (Datum) 0;
 }

@@ -16,12 +16,14 @@
 #include "common/file_perm.h"
 #include "common/sha2.h"
 #include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #define SUFFIX ".snapshot"
+#define NAMES_SUFFIX ".names"
 #define LOCK_PATH RESIDENCY_TEMP_PREFIX ".lock"
 
 /* written out when that much has come together */
@@ -203,6 +205,13 @@ generation_path(const Generation *g)
 	return psprintf("%s/%s@%d%s", RESIDENCY_DIR, g->name, g->generation, SUFFIX);
 }
 
+/* beside it: what its relations were called, which only who is connected to their databases could tell */
+static char *
+names_path(const Generation *g)
+{
+	return psprintf("%s/%s@%d%s", RESIDENCY_DIR, g->name, g->generation, NAMES_SUFFIX);
+}
+
 static void
 report_unknown(const char *name)
 {
@@ -219,6 +228,25 @@ report_unknown(const char *name)
 			 errmsg("there is no snapshot \"%s\"", name),
 			 names.len > 0 ? errhint("Those here are: %s.", names.data) :
 			 errhint("There is none at all here; residency_snapshot() takes one.")));
+}
+
+/* the generation that "name" or "name@3" means; 0 when there is none of that name */
+static Generation
+find_generation(const char *name)
+{
+	Generation	g;
+	Generation *list;
+	int			count;
+
+	parse_name(name, &g, true);
+	if (g.generation > 0)
+		return g;
+	list = list_generations(&count);
+	for (int i = 0; i < count; i++)
+		if (strcmp(list[i].name, g.name) == 0)
+			g.generation = list[i].generation;
+	pfree(list);
+	return g;
 }
 
 /* the whole file; NULL when it is not there */
@@ -282,20 +310,9 @@ ResidencySnapshot *
 snapshot_load(const char *name)
 {
 	ResidencySnapshot *snapshot = palloc0(sizeof(ResidencySnapshot));
-	Generation	g;
+	Generation	g = find_generation(name);
 	const char *wrong;
 
-	parse_name(name, &g, true);
-	if (g.generation == 0)
-	{
-		int			count;
-		Generation *list = list_generations(&count);
-
-		for (int i = 0; i < count; i++)
-			if (strcmp(list[i].name, g.name) == 0)
-				g.generation = list[i].generation;
-		pfree(list);
-	}
 	snapshot->data = g.generation > 0 ? read_file(generation_path(&g), &snapshot->size) : NULL;
 	if (snapshot->data == NULL)
 		report_unknown(name);
@@ -313,6 +330,19 @@ snapshot_load(const char *name)
 				 errmsg("snapshot \"%s\" cannot be used here: %s", snapshot->label, wrong),
 				 errhint("Take a snapshot on this cluster, or copy one from a physical replica of it.")));
 	return snapshot;
+}
+
+/* all of the snapshot's segments, the first being number 1 */
+struct sf_segment *
+snapshot_segments(const ResidencySnapshot *snapshot)
+{
+	struct sf_segment *segments;
+	size_t		at = 0;
+
+	segments = palloc_extended(Max(snapshot->header.segments, 1) * sizeof(struct sf_segment), MCXT_ALLOC_HUGE);
+	for (uint32 i = 0; i < snapshot->header.segments; i++)
+		sf_next_segment(snapshot->data, &snapshot->header, &at, &segments[i]);
+	return segments;
 }
 
 SegmentId
@@ -405,10 +435,8 @@ fill_header(struct sf_header *header, const Generation *g)
 
 /* a file no longer wanted; one that is gone already is no error */
 static bool
-remove_generation(const Generation *g)
+remove_file(const char *path)
 {
-	const char *path = generation_path(g);
-
 	if (unlink(path) == 0)
 		return true;
 	if (errno != ENOENT)
@@ -416,6 +444,13 @@ remove_generation(const Generation *g)
 				(errcode_for_file_access(),
 				 errmsg("could not remove file \"%s\": %m", path)));
 	return false;
+}
+
+static bool
+remove_generation(const Generation *g)
+{
+	remove_file(names_path(g));
+	return remove_file(generation_path(g));
 }
 
 /* a writer that was killed leaves its file behind; under the lock nobody else writes one */
@@ -667,4 +702,63 @@ residency_drop_snapshot(PG_FUNCTION_ARGS)
 	if (removed == 0)
 		report_unknown(name);
 	PG_RETURN_INT32(removed);
+}
+
+PG_FUNCTION_INFO_V1(residency_set_names);
+Datum
+residency_set_names(PG_FUNCTION_ARGS)
+{
+	Generation	g = find_generation(text_argument(fcinfo, 0, "the snapshot's name"));
+	char	   *names = text_argument(fcinfo, 1, "the names");
+	char		temporary[MAXPGPATH];
+	size_t		length = strlen(names);
+	int			lock;
+	int			fd;
+
+	if (g.generation == 0 || access(generation_path(&g), F_OK) != 0)
+		report_unknown(text_argument(fcinfo, 0, ""));
+	snprintf(temporary, sizeof(temporary), "%s.snapshot.%d", RESIDENCY_TEMP_PREFIX, MyProcPid);
+	lock = lock_snapshots();
+	PG_TRY();
+	{
+		fd = OpenTransientFile(temporary, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
+		errno = 0;
+		if (fd < 0 || write(fd, names, length) != (ssize_t) length || CloseTransientFile(fd) != 0)
+		{
+			if (errno == 0)
+				errno = ENOSPC;
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not write file \"%s\": %m", temporary)));
+		}
+		durable_rename(temporary, names_path(&g), ERROR);
+	}
+	PG_CATCH();
+	{
+		unlink(temporary);
+		close(lock);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	close(lock);
+	PG_RETURN_VOID();
+}
+
+PG_FUNCTION_INFO_V1(residency_names);
+Datum
+residency_names(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
+	Generation	g = find_generation(name);
+	size_t		size;
+	uint8	   *data;
+
+	if (g.generation == 0 || access(generation_path(&g), F_OK) != 0)
+		report_unknown(name);
+	data = read_file(names_path(&g), &size);
+	if (data == NULL)
+		PG_RETURN_NULL();
+	/* text passes through the encoding of a database; the file is whatever somebody left there */
+	pg_verify_mbstr(GetDatabaseEncoding(), (char *) data, (int) size, false);
+	PG_RETURN_TEXT_P(cstring_to_text_with_len((char *) data, (int) size));
 }

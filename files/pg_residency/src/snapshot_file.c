@@ -295,6 +295,11 @@ sf_read_map(const struct sf_segment *segment, uint8_t *map)
 				pc_set(map, (uint32_t) at++);
 		}
 	}
+	else if (segment->encoding == SF_WHOLE && segment->map == NULL)
+	{
+		for (uint32_t i = 0; i < segment->blocks; i++)
+			pc_set(map, i);
+	}
 	else
 		return "a map has an encoding that is not known";
 	if (pc_popcount(map, segment->blocks) != segment->wanted)

@@ -42,7 +42,8 @@ enum sf_layer
 enum sf_encoding
 {
 	SF_RUNS = 1,
-	SF_BITMAP = 2
+	SF_BITMAP = 2,
+	SF_WHOLE = 3				/* never in a file: every block, without a map */
 };
 
 struct sf_header

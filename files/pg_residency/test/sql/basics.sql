@@ -54,12 +54,28 @@ SELECT regexp_replace(relation::text, '\d+', 'N') AS relation, kind, belongs_to,
 FROM residency_relations
 WHERE relation IN ('two_segments'::regclass, 'parted_1'::regclass) OR belongs_to IN ('two_segments'::regclass, 'toasted'::regclass)
    OR belongs_to = (SELECT reltoastrelid FROM pg_class WHERE oid = 'toasted'::regclass) OR relation = '"Needs ""quoting"'::regclass
-ORDER BY 1;
+ORDER BY 1, belongs_to::text;
 SELECT relation, blocks_in_shared_buffers > 0 AS in_shared_buffers FROM residency_relations WHERE relation = 'pg_class'::regclass;
 SELECT b.blocks > 0 AS buffers_agree
 FROM residency_shared_buffers() b
 WHERE b.relfilenumber = pg_relation_filenode('pg_class') AND b.fork = 'main'
   AND b.database = (SELECT oid FROM pg_database WHERE datname = current_database());
+
+-- what is in both caches is counted once in each, and as such
+SELECT relation, blocks_in_both BETWEEN 1 AND least(blocks_in_page_cache, blocks_in_shared_buffers) AS in_both
+FROM residency_relations WHERE relation = '"Needs ""quoting"'::regclass;
+SELECT bool_and(in_page_cache IS NULL) AS not_asked_for FROM residency_shared_buffers();
+SELECT bool_and(in_page_cache BETWEEN 0 AND blocks) AS not_more_than_buffers FROM residency_shared_buffers(true);
+
+-- the buffers of one relation; what was just written to is dirty, and in the same block still
+UPDATE "Needs ""quoting" SET a = a WHERE a = 1;
+SELECT count(*) FILTER (WHERE dirty) >= 1 AS some_dirty, bool_and(usage_count BETWEEN 0 AND 5) AS usage_count,
+       count(DISTINCT (fork, block)) = count(*) AS once_each, max(block) FILTER (WHERE fork = 'main') < 100 AS block
+FROM residency_buffers('"Needs ""quoting"');
+SELECT count(*) FROM residency_buffers(NULL);
+CREATE VIEW nothing_stored AS SELECT 1;
+SELECT count(*) FROM residency_buffers('nothing_stored');
+DROP VIEW nothing_stored;
 
 -- less may be filled than is free
 SELECT budget_bytes > 0 AND budget_bytes < memory_available_bytes AS budget_is_less, reserve_bytes > 0 AS something_is_reserved

@@ -84,7 +84,26 @@ CALL wait_for(:job);
 SELECT state, message, finished_at - :'canceled_at' < interval '1 s' AS soon FROM residency_jobs WHERE job = :job;
 SELECT residency_cancel(:job);
 
+-- some segments only, in the order given; every row says which file it was
+SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
+SELECT array_agg(segment_no ORDER BY segment DESC) AS numbers FROM residency_snapshot_segments('restore')
+WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND database = here() \gset
+SELECT residency_restore_start('restore', jsonb_build_object('segments', to_jsonb(:'numbers'::int[]))) AS job \gset
+CALL wait_for(:job);
+SELECT state, segments, segments_done, planned = wanted AS as_planned, resident >= wanted * 0.98 AS resident FROM residency_jobs WHERE job = :job;
+SELECT segment_no = ANY (:'numbers'::int[]) AS asked_for, relfilenumber = pg_relation_filenode('two_segments') AS relation, fork, segment, wanted > 8000 AS wanted
+FROM residency_job_segments(:job);
+
+-- whole relations, with a snapshot or without one
+SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
+SELECT residency_restore_start(NULL, jsonb_build_object('whole', jsonb_build_array(
+    jsonb_build_array(1663, here()::bigint, pg_relation_filenode('two_segments')::bigint)))) AS job \gset
+CALL wait_for(:job);
+SELECT snapshot, state, segments, resident >= 140000 * 0.98 AS resident, over_budget, gone FROM residency_jobs WHERE job = :job;
+SELECT segment_no, segment, wanted FROM residency_job_segments(:job);
+
 -- a time limit ends it too
+SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
 SELECT residency_restore_start('restore', '{"rate": 1048576, "time_limit": 1}') AS job \gset
 CALL wait_for(:job);
 SELECT state, message FROM residency_jobs WHERE job = :job;
@@ -115,6 +134,15 @@ SELECT residency_restore_start('nothing');
 SELECT residency_restore_start(NULL);
 SELECT residency_restore_start('restore', '[1]');
 SELECT residency_restore_start('restore', '{"speed": 1}');
+SELECT residency_restore_start('restore', '{"segments": 1}');
+SELECT residency_restore_start('restore', '{"segments": [1, "x"]}');
+SELECT residency_restore_start('restore', '{"segments": [[1]]}');
+SELECT residency_restore_start('restore', '{"whole": [1, 2, 3]}');
+SELECT residency_restore_start('restore', '{"whole": [[1663, 2]]}');
+SELECT residency_restore_start(NULL, '{"whole": [[1663, 1, 4294967295]]}');
+\set VERBOSITY terse
+SELECT residency_restore_start('restore', '{"segments": [1000000]}');
+\set VERBOSITY default
 SELECT residency_restore_start('restore', '{"rate": "fast"}');
 SELECT residency_restore_start('restore', '{"rate": 0}');
 SELECT residency_restore_start('restore', '{"budget": -1}');

@@ -49,7 +49,17 @@ SELECT residency_drop_snapshot('nothing');
 SELECT residency_drop_snapshot('warm@3');
 SELECT residency_drop_snapshot('warm@x');
 
+-- names are left beside it by whoever knows them, and go with it
+SELECT residency_names('other.one-2');
+SELECT residency_set_names('other.one-2', '{"relations": ["grün"]}');
+SELECT residency_names('other.one-2@1');
+SELECT residency_set_names('nothing', '{}');
+SELECT residency_names('nothing');
+SELECT residency_names(NULL);
+SELECT residency_set_names('other.one-2', NULL);
+
 SELECT residency_drop_snapshot('other.one-2');
+SELECT count(*) AS left_behind FROM pg_ls_dir('pg_residency') f WHERE f LIKE 'other%';
 SELECT name, generation FROM residency_snapshots();
 
 -- damaged files are listed with what is wrong, and refused

@@ -1,0 +1,70 @@
+# Three clusters on one machine: one restores at a time, and what the others restored is not there to be filled again.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my @nodes;
+for my $name (qw(a b c))
+{
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	$node->init;
+	$node->append_conf('postgresql.conf', 'shared_buffers = 1MB');
+	$node->start;
+	$node->safe_psql('postgres', <<"SQL");
+CREATE EXTENSION pg_residency;
+CREATE TABLE wide (a int, filler text) WITH (fillfactor = 10);
+ALTER TABLE wide ALTER filler SET STORAGE PLAIN;
+INSERT INTO wide SELECT i, repeat('x', 700) FROM generate_series(1, 5000) i;
+CHECKPOINT;
+SELECT residency_snapshot('warm');
+SELECT residency_evict('wide');
+SQL
+	push @nodes, $node;
+}
+
+sub job
+{
+	my ($node, $columns) = @_;
+	return $node->safe_psql('postgres', "SELECT $columns FROM residency_jobs ORDER BY job DESC LIMIT 1");
+}
+
+sub wait_for
+{
+	my ($node, $states) = @_;
+	$node->poll_query_until('postgres', "SELECT state IN ($states) FROM residency_jobs ORDER BY job DESC LIMIT 1")
+	  or die "no state of $states: " . job($node, 'state');
+}
+
+my ($a, $b, $c) = @nodes;
+my $elsewhere = 'SELECT restored_elsewhere_bytes FROM residency_budget()';
+my $before = $b->safe_psql('postgres', $elsewhere);
+
+# the first goes on, slowly; the others wait for their turn
+$a->safe_psql('postgres', "SELECT residency_restore_start('warm', '{\"rate\": 2000000}')");
+wait_for($a, "'running'");
+$_->safe_psql('postgres', "SELECT residency_restore_start('warm')") for ($b, $c);
+is(job($a, 'state'), 'running', 'the first runs');
+is(job($_, 'state'), 'waiting', $_->name . ' waits') for ($b, $c);
+like(($b->psql('postgres', "SELECT residency_restore_start('warm')"))[2], qr/job 1 is restoring snapshot "warm\@1"/, 'a waiting job counts as one');
+
+# one that waits can be canceled
+is($c->safe_psql('postgres', 'SELECT residency_cancel(1)'), 't', 'a waiting job is canceled');
+wait_for($c, "'canceled'");
+
+# the turn passes on, also when its holder is gone
+$a->stop('immediate');
+wait_for($b, "'done'");
+is(job($b, 'wanted = resident + over_budget + gone + failed'), 't', 'the second has had its turn');
+
+# what b restored is not c's to fill, and is still b's own
+cmp_ok($c->safe_psql('postgres', $elsewhere), '>=', $before + 4000 * 8192, 'what others restored is taken from the budget');
+my $own = $b->safe_psql('postgres', $elsewhere);
+cmp_ok($own, '<', $c->safe_psql('postgres', $elsewhere), 'what a cluster restored itself is not');
+is($c->safe_psql('postgres', 'SELECT budget_bytes + restored_elsewhere_bytes <= memory_available_bytes FROM residency_budget()'),
+	't', 'the budget is what remains');
+
+$_->stop for ($b, $c);
+done_testing();
