@@ -4,9 +4,9 @@ CREATE INDEX ON unlogged_one (a);
 
 -- fresh and dirty: it goes all the same, after a checkpoint
 INSERT INTO toasted SELECT i, repeat('z', 10000) FROM generate_series(1, 2000) i;
-SELECT relation, segments >= 2 AS with_toast, blocks > 2000 AS has_blocks, resident_after <= blocks * 0.02 AS evicted, coalesce(dirty_after, 0) AS dirty
+SELECT relation, segments >= 2 AS with_toast, blocks > 2000 AS has_blocks, resident_after <= blocks * 0.1 AS evicted, coalesce(dirty_after, 0) AS dirty
 FROM residency_evict('toasted');
-SELECT relation, resident_after <= blocks * 0.02 AS evicted FROM residency_evict('unlogged_one');
+SELECT relation, resident_after <= blocks * 0.1 AS evicted FROM residency_evict('unlogged_one');
 
 -- a partitioned table means its partitions, a partitioned index its indexes
 SELECT relation, segments >= 2 AS partitions, blocks > 400 AS has_blocks FROM residency_evict('parted');
@@ -14,7 +14,7 @@ CREATE INDEX parted_a ON parted (a);
 SELECT relation, segments >= 2 AS partitions, blocks > 200 AS has_blocks FROM residency_evict('parted_a');
 
 -- an index alone
-SELECT relation, segments >= 1 AS segments, resident_after <= blocks * 0.02 AS evicted FROM residency_evict('two_segments_a');
+SELECT relation, segments >= 1 AS segments, resident_after <= blocks * 0.1 AS evicted FROM residency_evict('two_segments_a');
 
 -- its blocks and nobody else's
 SELECT count(*) FROM "Needs ""quoting";

@@ -23,7 +23,7 @@ FROM residency_snapshots() s;
 SELECT count(*) AS unfinished FROM pg_ls_dir('pg_residency') f WHERE f LIKE 'pgsql_tmp.snapshot%';
 
 -- what it wants of the table of two segments, by segment
-SELECT segment, blocks, wanted >= blocks * 0.98 AS wanted, resident >= wanted * 0.98 AS resident, gone
+SELECT segment, blocks, wanted >= blocks * 0.9 AS wanted, resident >= wanted * 0.9 AS resident, gone
 FROM residency_snapshot_segments('warm')
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main'
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())

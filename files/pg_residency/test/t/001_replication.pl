@@ -24,7 +24,7 @@ sub restore
 {
 	my ($node, $name) = @_;
 	my $job = $node->safe_psql('postgres', "SELECT residency_restore_start('$name')");
-	$node->poll_query_until('postgres', "SELECT state NOT IN ('starting', 'running') FROM residency_jobs WHERE job = $job")
+	$node->poll_query_until('postgres', "SELECT state NOT IN ('starting', 'waiting', 'running') FROM residency_jobs WHERE job = $job")
 	  or die "job $job does not end";
 	return $job;
 }
@@ -137,7 +137,7 @@ $other->safe_psql('postgres', "SELECT residency_evict('placed')");
 cmp_ok(cached($other, 'placed'), '<', 250, 'evicted from another tablespace, says fincore');
 restore($other, 'placed');
 cmp_ok(cached($other, 'placed'), '>=', 4750 - 2048, 'and restored there, but for what is in shared buffers');
-is($other->safe_psql('postgres', "SELECT resident >= wanted * 0.98 FROM residency_snapshot_segments('placed') WHERE relfilenumber = pg_relation_filenode('placed') AND fork = 'main'"),
+is($other->safe_psql('postgres', "SELECT resident >= wanted * 0.9 FROM residency_snapshot_segments('placed') WHERE relfilenumber = pg_relation_filenode('placed') AND fork = 'main'"),
 	't', 'all of it resident in one of the caches');
 
 # --- nothing here takes the server down: a database dropped under a job, no worker to be had
