@@ -83,7 +83,8 @@ COMMENT ON VIEW residency_relations IS 'what both caches hold of each relation o
 CREATE FUNCTION residency_snapshots(
     OUT name text, OUT generation int, OUT taken_at timestamptz, OUT origin text, OUT in_recovery boolean,
     OUT system_identifier bigint, OUT timeline int, OUT server_version_num int, OUT segments int,
-    OUT blocks bigint, OUT wanted bigint, OUT file_bytes bigint, OUT digest text, OUT problem text)
+    OUT blocks bigint, OUT wanted bigint, OUT in_page_cache bigint, OUT in_shared_buffers bigint, OUT in_both bigint,
+    OUT file_bytes bigint, OUT digest text, OUT problem text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
 COMMENT ON FUNCTION residency_snapshots() IS 'the snapshots in this data directory; problem says why one cannot be used here';
@@ -91,7 +92,7 @@ COMMENT ON FUNCTION residency_snapshots() IS 'the snapshots in this data directo
 CREATE FUNCTION residency_snapshot_segments(
     name text,
     OUT segment_no int, OUT tablespace oid, OUT database oid, OUT relfilenumber oid, OUT fork text, OUT segment int,
-    OUT blocks bigint, OUT wanted bigint, OUT resident bigint, OUT gone bigint)
+    OUT blocks bigint, OUT wanted bigint, OUT in_shared_buffers bigint, OUT resident bigint, OUT gone bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
 COMMENT ON FUNCTION residency_snapshot_segments(text) IS 'what a snapshot wants of each segment, and how much of it is resident or gone now';
@@ -126,10 +127,11 @@ CREATE FUNCTION residency_snapshot(
     name text, keep int DEFAULT 2,
     OUT name text, OUT generation int, OUT taken_at timestamptz, OUT origin text, OUT in_recovery boolean,
     OUT system_identifier bigint, OUT timeline int, OUT server_version_num int, OUT segments int,
-    OUT blocks bigint, OUT wanted bigint, OUT file_bytes bigint, OUT digest text, OUT problem text)
+    OUT blocks bigint, OUT wanted bigint, OUT in_page_cache bigint, OUT in_shared_buffers bigint, OUT in_both bigint,
+    OUT file_bytes bigint, OUT digest text, OUT problem text)
 RETURNS record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION residency_snapshot(text, int) IS 'saves which blocks of the whole cluster the page cache holds, as a new generation';
+COMMENT ON FUNCTION residency_snapshot(text, int) IS 'saves which blocks of the whole cluster both caches hold, as a new generation';
 
 CREATE FUNCTION residency_set_names(name text, names text) RETURNS void
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;

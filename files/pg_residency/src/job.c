@@ -417,10 +417,13 @@ plan_segment(PlannedSegment *planned, int segment_no, const struct sf_segment *s
 	planned->id = snapshot_segment_id(segment);
 	planned->blocks = segment->blocks;
 	planned->wanted = segment->wanted;
+	planned->heat = segment->layers[SF_PAGE_CACHE].blocks + 2 * (uint64) segment->layers[SF_BUFFERS_COOL].blocks +
+		4 * (uint64) segment->layers[SF_BUFFERS_HOT].blocks;
 }
 
 /*
- * What matters most first, should the budget or the time not reach for all: the page cache's map has no heat, but a
+ * What matters most first, should the budget or the time not reach for all: by heat per block.  What was in shared
+ * buffers counts for more, and more still when it was often used; the page cache's map tells no such thing, but a
  * segment that was cached as a whole was used more than one of which some blocks were left.
  */
 static int
@@ -428,8 +431,8 @@ compare_planned(const void *a, const void *b)
 {
 	const PlannedSegment *pa = a;
 	const PlannedSegment *pb = b;
-	uint64		da = (uint64) pa->wanted * pb->blocks;
-	uint64		db = (uint64) pb->wanted * pa->blocks;
+	uint64		da = pa->heat * pb->blocks;
+	uint64		db = pb->heat * pa->blocks;
 
 	if (da != db)
 		return da > db ? -1 : 1;

@@ -53,7 +53,11 @@ extern void report_kernel_error(int rc, const char *action, const char *path) __
 
 /* --- shared_buffers.c --- */
 
+typedef struct BufferSet BufferSet;
+
 extern bool block_in_shared_buffers(const SegmentId *id, BlockNumber block);
+extern BufferSet *collect_shared_buffers(void);
+extern bool buffers_of_segment(const BufferSet *set, const SegmentId *id, uint32 blocks, uint8 *cool, uint8 *hot);
 
 /* --- snapshot.c --- */
 
@@ -135,6 +139,7 @@ typedef struct PlannedSegment
 	SegmentId	id;
 	uint32		blocks;			/* of the file when it was planned */
 	uint32		wanted;
+	uint64		heat;
 	bool		done;
 	SegmentOutcome outcome;
 } PlannedSegment;

@@ -165,7 +165,7 @@ whole_segment(const SegmentId *id, uint32 blocks, struct sf_segment *segment)
 	segment->blocks = blocks;
 	segment->fork = (uint8) id->fork;
 	segment->wanted = blocks;
-	segment->encoding = SF_WHOLE;
+	segment->layers[SF_PAGE_CACHE] = (struct sf_map) {.blocks = blocks, .encoding = SF_WHOLE};
 }
 
 /*

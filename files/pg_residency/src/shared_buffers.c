@@ -134,6 +134,104 @@ compare_with_page_cache(HTAB *forks, BufferRef *refs, int nrefs, uint8 *map)
 	}
 }
 
+/*
+ * Everything in shared buffers, eight bytes a buffer: the number of the fork, the block and whether it is hot, in the
+ * order of these.
+ */
+struct BufferSet
+{
+	HTAB	   *forks;			/* SegmentId of segment 0 -> number */
+	uint64	   *buffers;
+	int			nbuffers;
+};
+
+typedef struct NumberedFork
+{
+	SegmentId	id;
+	uint32		number;
+} NumberedFork;
+
+/* the clock sweep takes one from the count each time it comes by, a use adds one, up to five */
+#define HOT_USAGE_COUNT 3
+
+#define PACK(number, block, hot) (((uint64) (number) << 33) | ((uint64) (block) << 1) | (hot))
+
+static int
+compare_packed(const void *a, const void *b)
+{
+	uint64		pa = *(const uint64 *) a;
+	uint64		pb = *(const uint64 *) b;
+
+	return (pa > pb) - (pa < pb);
+}
+
+/* Looks at all buffers once; takes eight bytes for each. */
+BufferSet *
+collect_shared_buffers(void)
+{
+	HASHCTL		ctl = {.keysize = sizeof(SegmentId), .entrysize = sizeof(NumberedFork), .hcxt = CurrentMemoryContext};
+	BufferSet  *set = palloc0(sizeof(BufferSet));
+	uint32		nforks = 0;
+
+	set->forks = hash_create("residency forks", 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	set->buffers = palloc_extended(NBuffers * sizeof(uint64), MCXT_ALLOC_HUGE);
+	for (int i = 0; i < NBuffers; i++)
+	{
+		NumberedFork *fork;
+		BufferRef	ref;
+		SegmentId	key;
+		bool		found;
+
+		if (i % 16384 == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (!look_at_buffer(i, &ref))
+			continue;
+		key = ref.id;
+		key.segment = 0;
+		fork = hash_search(set->forks, &key, HASH_ENTER, &found);
+		if (!found)
+			fork->number = nforks++;
+		set->buffers[set->nbuffers++] = PACK(fork->number, ref.id.segment * (BlockNumber) RELSEG_SIZE + ref.block,
+											 ref.usage_count >= HOT_USAGE_COUNT);
+	}
+	qsort(set->buffers, set->nbuffers, sizeof(uint64), compare_packed);
+	return set;
+}
+
+/* Marks the segment's blocks that the set has, in maps of that many blocks; false when there is none. */
+bool
+buffers_of_segment(const BufferSet *set, const SegmentId *id, uint32 blocks, uint8 *cool, uint8 *hot)
+{
+	BlockNumber first = id->segment * (BlockNumber) RELSEG_SIZE;
+	NumberedFork *fork;
+	SegmentId	key = *id;
+	uint64		from;
+	int			low = 0;
+	int			high = set->nbuffers;
+
+	key.segment = 0;
+	fork = hash_search(set->forks, &key, HASH_FIND, NULL);
+	if (fork == NULL)
+		return false;
+	from = PACK(fork->number, first, 0);
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (set->buffers[middle] < from)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == set->nbuffers || set->buffers[low] >= PACK(fork->number, (uint64) first + blocks, 0))
+		return false;
+	memset(cool, 0, pc_map_bytes(blocks));
+	memset(hot, 0, pc_map_bytes(blocks));
+	for (; low < set->nbuffers && set->buffers[low] < PACK(fork->number, (uint64) first + blocks, 0); low++)
+		pc_set(set->buffers[low] & 1 ? hot : cool, (uint32) (set->buffers[low] >> 1) - first);
+	return true;
+}
+
 PG_FUNCTION_INFO_V1(residency_shared_buffers);
 Datum
 residency_shared_buffers(PG_FUNCTION_ARGS)

@@ -44,7 +44,8 @@ typedef struct Writer
 	int			fd;
 	const char *path;
 	StringInfoData buffer;
-	uint8	   *map;
+	BufferSet  *buffers;		/* what shared buffers held when it began */
+	uint8	   *maps[SF_LAYERS];	/* room for a segment's */
 } Writer;
 
 /* The argument as a C string; NULL is an error that names it. */
@@ -369,6 +370,21 @@ write_out(Writer *w)
 	resetStringInfo(&w->buffer);
 }
 
+/* which blocks the page cache holds; false when it holds none, and then the map is not filled */
+static bool
+map_page_cache(const char *path, int fd, uint32 blocks, bool cachestat, uint8 *map)
+{
+	struct pc_stat st;
+	int			rc;
+
+	if (cachestat && pc_cachestat(fd, 0, 0, &st) == 0 && st.cached == 0)
+		return false;
+	rc = pc_map(fd, blocks, BLCKSZ, map);
+	if (rc != 0)
+		report_kernel_error(rc, "look at the pages of", path);
+	return true;
+}
+
 static void
 snapshot_segment(const SegmentId *id, const char *path, int fd, uint32 blocks, bool cachestat, bool unlogged, void *arg)
 {
@@ -377,31 +393,35 @@ snapshot_segment(const SegmentId *id, const char *path, int fd, uint32 blocks, b
 		.tablespace = id->tablespace, .database = id->database, .relfilenumber = id->relfilenumber,
 		.segment = id->segment, .blocks = blocks, .fork = (uint8) id->fork
 	};
-	struct pc_stat st;
-	uint64		cached;
+	uint8	   *maps[SF_LAYERS] = {NULL};
 	size_t		n;
-	int			rc;
 
 	/* a standby does not have what an unlogged relation holds: only its init fork is replicated */
 	if (unlogged && id->fork != INIT_FORKNUM && RecoveryInProgress())
 		return;
 	w->header.blocks += blocks;
-	if (blocks == 0 || (cachestat && pc_cachestat(fd, 0, 0, &st) == 0 && st.cached == 0))
+	if (blocks == 0)
 		return;
-	rc = pc_map(fd, blocks, BLCKSZ, w->map);
-	if (rc != 0)
-		report_kernel_error(rc, "look at the pages of", path);
-	cached = pc_popcount(w->map, blocks);
-	if (cached == 0)
-		return;
+	if (map_page_cache(path, fd, blocks, cachestat, w->maps[SF_PAGE_CACHE]))
+		maps[SF_PAGE_CACHE] = w->maps[SF_PAGE_CACHE];
+	if (buffers_of_segment(w->buffers, id, blocks, w->maps[SF_BUFFERS_COOL], w->maps[SF_BUFFERS_HOT]))
+	{
+		maps[SF_BUFFERS_COOL] = w->maps[SF_BUFFERS_COOL];
+		maps[SF_BUFFERS_HOT] = w->maps[SF_BUFFERS_HOT];
+	}
 
 	enlargeStringInfo(&w->buffer, (int) sf_segment_bound(blocks));
-	n = sf_write_segment(&segment, w->map, (uint8 *) w->buffer.data + w->buffer.len);
+	n = sf_write_segment(&segment, maps, (uint8 *) w->buffer.data + w->buffer.len);
+	if (n == 0)
+		return;
 	w->header.body_crc = sf_crc32c(w->header.body_crc, w->buffer.data + w->buffer.len, n);
 	w->buffer.len += (int) n;
 	w->header.body_size += n;
 	w->header.segments++;
-	w->header.wanted += cached;
+	w->header.wanted += segment.wanted;
+	w->header.in_page_cache += segment.layers[SF_PAGE_CACHE].blocks;
+	w->header.in_shared_buffers += segment.layers[SF_BUFFERS_COOL].blocks + segment.layers[SF_BUFFERS_HOT].blocks;
+	w->header.in_both = w->header.in_page_cache + w->header.in_shared_buffers - w->header.wanted;
 	if (w->buffer.len >= WRITE_BYTES)
 		write_out(w);
 }
@@ -486,7 +506,9 @@ write_snapshot(const char *path, const Generation *g)
 	Writer		w = {.path = path};
 	uint8		header[SF_HEADER_BYTES] = {0};
 
-	w.map = palloc(pc_map_bytes(RELSEG_SIZE));
+	for (int l = 0; l < SF_LAYERS; l++)
+		w.maps[l] = palloc(pc_map_bytes(RELSEG_SIZE));
+	w.buffers = collect_shared_buffers();
 	initStringInfo(&w.buffer);
 	w.fd = OpenTransientFile(path, O_RDWR | O_CREAT | O_EXCL | PG_BINARY);
 	if (w.fd < 0)
@@ -524,7 +546,7 @@ sha256_hex(const uint8 *data, size_t size)
 	return hex;
 }
 
-#define SNAPSHOT_COLUMNS 14
+#define SNAPSHOT_COLUMNS 17
 
 /* one row of residency_snapshots(); false when the file is gone */
 static bool
@@ -539,11 +561,11 @@ snapshot_values(const Generation *g, Datum *values, bool *nulls)
 	if (data == NULL)
 		return false;
 	memset(nulls, true, SNAPSHOT_COLUMNS * sizeof(bool));
-	nulls[0] = nulls[1] = nulls[11] = nulls[12] = false;
+	nulls[0] = nulls[1] = nulls[14] = nulls[15] = false;
 	values[0] = CStringGetTextDatum(g->name);
 	values[1] = Int32GetDatum(g->generation);
-	values[11] = Int64GetDatum((int64) size);
-	values[12] = CStringGetTextDatum(sha256_hex(data, size));
+	values[14] = Int64GetDatum((int64) size);
+	values[15] = CStringGetTextDatum(sha256_hex(data, size));
 	wrong = sf_check(data, size, &header);
 	problem = wrong != NULL ? psprintf("it is damaged: %s", wrong) : foreign_reason(&header);
 	if (wrong == NULL)
@@ -559,10 +581,13 @@ snapshot_values(const Generation *g, Datum *values, bool *nulls)
 		values[8] = Int32GetDatum((int32) header.segments);
 		values[9] = Int64GetDatum((int64) header.blocks);
 		values[10] = Int64GetDatum((int64) header.wanted);
+		values[11] = Int64GetDatum((int64) header.in_page_cache);
+		values[12] = Int64GetDatum((int64) header.in_shared_buffers);
+		values[13] = Int64GetDatum((int64) header.in_both);
 	}
-	nulls[13] = problem == NULL;
+	nulls[16] = problem == NULL;
 	if (problem != NULL)
-		values[13] = CStringGetTextDatum(problem);
+		values[16] = CStringGetTextDatum(problem);
 	pfree(data);
 	return true;
 }
@@ -654,8 +679,8 @@ residency_snapshot_segments(PG_FUNCTION_ARGS)
 	for (int no = 1; sf_next_segment(snapshot->data, &snapshot->header, &at, &segment); no++)
 	{
 		SegmentOutcome outcome;
-		Datum		values[10];
-		bool		nulls[10] = {false};
+		Datum		values[11];
+		bool		nulls[11] = {false};
 
 		CHECK_FOR_INTERRUPTS();
 		examine_segment(&segment, &outcome);
@@ -667,8 +692,9 @@ residency_snapshot_segments(PG_FUNCTION_ARGS)
 		values[5] = Int32GetDatum((int32) segment.segment);
 		values[6] = Int64GetDatum(segment.blocks);
 		values[7] = Int64GetDatum(outcome.wanted);
-		values[8] = Int64GetDatum(outcome.resident);
-		values[9] = Int64GetDatum(outcome.gone);
+		values[8] = Int64GetDatum(segment.layers[SF_BUFFERS_COOL].blocks + (int64) segment.layers[SF_BUFFERS_HOT].blocks);
+		values[9] = Int64GetDatum(outcome.resident);
+		values[10] = Int64GetDatum(outcome.gone);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -74,6 +74,9 @@ sf_write_header(const struct sf_header *header, uint8_t *out)
 	p = put(p, header->segments, 4);
 	p = put(p, header->blocks, 8);
 	p = put(p, header->wanted, 8);
+	p = put(p, header->in_page_cache, 8);
+	p = put(p, header->in_shared_buffers, 8);
+	p = put(p, header->in_both, 8);
 	p = put(p, header->body_size, 8);
 	p = put(p, header->body_crc, 4);
 	memcpy(p, header->name, SF_NAME_BYTES);
@@ -111,6 +114,9 @@ sf_read_header(const uint8_t *file, size_t size, struct sf_header *header)
 	header->segments = (uint32_t) get(&p, 4);
 	header->blocks = get(&p, 8);
 	header->wanted = get(&p, 8);
+	header->in_page_cache = get(&p, 8);
+	header->in_shared_buffers = get(&p, 8);
+	header->in_both = get(&p, 8);
 	header->body_size = get(&p, 8);
 	header->body_crc = (uint32_t) get(&p, 4);
 	memcpy(header->name, p, SF_NAME_BYTES);
@@ -154,59 +160,123 @@ put_varint(uint8_t *out, uint32_t value)
 	return out;
 }
 
-/* a varint has five bytes at most, and there are two more of them than what still counts as smaller than a bitmap */
+/* runs are given up when they reach the bitmap's size, by then a pair of varints of five bytes may be beyond it */
 size_t
 sf_segment_bound(uint32_t nblocks)
 {
-	return SF_SEGMENT_BYTES + SF_LAYER_BYTES + pc_map_bytes(nblocks) + 10;
+	return SF_SEGMENT_BYTES + SF_LAYERS * (SF_LAYER_BYTES + pc_map_bytes(nblocks) + 10);
 }
 
-size_t
-sf_write_segment(const struct sf_segment *segment, const uint8_t *map, uint8_t *out)
+/* packs a map; returns its size in bytes */
+static size_t
+pack_map(const uint8_t *map, uint32_t nblocks, uint8_t *out, uint8_t *encoding)
 {
-	uint8_t    *body = out + SF_SEGMENT_BYTES + SF_LAYER_BYTES;
-	uint8_t    *p = body;
-	size_t		bitmap = pc_map_bytes(segment->blocks);
-	uint8_t		encoding = SF_RUNS;
+	uint8_t    *p = out;
+	size_t		bitmap = pc_map_bytes(nblocks);
 
-	for (uint32_t at = 0; at < segment->blocks;)
+	*encoding = SF_RUNS;
+	for (uint32_t at = 0; at < nblocks;)
 	{
-		uint32_t	from = pc_next(map, segment->blocks, at, true);
-		uint32_t	to = pc_next(map, segment->blocks, from, false);
+		uint32_t	from = pc_next(map, nblocks, at, true);
+		uint32_t	to = pc_next(map, nblocks, from, false);
 
-		if (from == segment->blocks)
+		if (from == nblocks)
 			break;
 		p = put_varint(p, from - at);
 		p = put_varint(p, to - from);
 		at = to;
-		if ((size_t) (p - body) >= bitmap)
+		if ((size_t) (p - out) >= bitmap)
 		{
-			encoding = SF_BITMAP;
-			memcpy(body, map, bitmap);
-			p = body + bitmap;
-			break;
+			*encoding = SF_BITMAP;
+			memcpy(out, map, bitmap);
+			return bitmap;
 		}
 	}
-
-	{
-		uint32_t	size = (uint32_t) (p - body);
-		uint8_t    *h = out;
-
-		h = put(h, segment->tablespace, 4);
-		h = put(h, segment->database, 4);
-		h = put(h, segment->relfilenumber, 4);
-		h = put(h, segment->segment, 4);
-		h = put(h, segment->blocks, 4);
-		h = put(h, segment->fork, 1);
-		h = put(h, 1, 1);
-		h = put(h, 0, 2);
-		h = put(h, SF_PAGE_CACHE, 1);
-		h = put(h, encoding, 1);
-		h = put(h, 0, 2);
-		h = put(h, pc_popcount(map, segment->blocks), 4);
-		put(h, size, 4);
-	}
 	return (size_t) (p - out);
+}
+
+/* writes one layer; returns what is behind it */
+static uint8_t *
+write_layer(struct sf_segment *segment, enum sf_layer layer, const uint8_t *map, uint8_t *out)
+{
+	struct sf_map *l = &segment->layers[layer];
+	uint8_t    *head = out;
+	size_t		size = pack_map(map, segment->blocks, out + SF_LAYER_BYTES, &l->encoding);
+
+	l->size = (uint32_t) size;
+	head = put(head, (uint64_t) layer + 1, 1);
+	head = put(head, l->encoding, 1);
+	head = put(head, 0, 2);
+	head = put(head, l->blocks, 4);
+	put(head, size, 4);
+	return out + SF_LAYER_BYTES + size;
+}
+
+/* writes the layers that have blocks; returns what is behind them */
+static uint8_t *
+write_layers(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS], uint8_t *out)
+{
+	for (int i = 0; i < SF_LAYERS; i++)
+	{
+		segment->layers[i].blocks = maps[i] ? (uint32_t) pc_popcount(maps[i], segment->blocks) : 0;
+		if (segment->layers[i].blocks > 0)
+			out = write_layer(segment, (enum sf_layer) i, maps[i], out);
+	}
+	return out;
+}
+
+/* the blocks of both layers of shared buffers go to the one that had more of them */
+static void
+merge_buffers(const struct sf_segment *segment, uint8_t *const maps[SF_LAYERS])
+{
+	bool		hot = segment->layers[SF_BUFFERS_HOT].blocks > segment->layers[SF_BUFFERS_COOL].blocks;
+	uint8_t    *to = maps[hot ? SF_BUFFERS_HOT : SF_BUFFERS_COOL];
+	uint8_t    *from = maps[hot ? SF_BUFFERS_COOL : SF_BUFFERS_HOT];
+
+	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
+	{
+		to[i] |= from[i];
+		from[i] = 0;
+	}
+}
+
+size_t
+sf_write_segment(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS], uint8_t *out)
+{
+	uint8_t    *body = out + SF_SEGMENT_BYTES;
+	uint8_t    *end = write_layers(segment, maps, body);
+	uint8_t    *head = out;
+	int			layers = 0;
+
+	if ((size_t) (end - body) > 2 * (SF_LAYER_BYTES + pc_map_bytes(segment->blocks)) &&
+		maps[SF_BUFFERS_COOL] && maps[SF_BUFFERS_HOT])
+	{
+		merge_buffers(segment, maps);
+		end = write_layers(segment, maps, body);
+	}
+	segment->wanted = 0;
+	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
+	{
+		uint8_t		any = 0;
+
+		for (int l = 0; l < SF_LAYERS; l++)
+			any |= maps[l] ? maps[l][i] : 0;
+		segment->wanted += (uint32_t) __builtin_popcount(any);
+	}
+	for (int l = 0; l < SF_LAYERS; l++)
+		layers += segment->layers[l].blocks > 0;
+	if (layers == 0)
+		return 0;
+	head = put(head, segment->tablespace, 4);
+	head = put(head, segment->database, 4);
+	head = put(head, segment->relfilenumber, 4);
+	head = put(head, segment->segment, 4);
+	head = put(head, segment->blocks, 4);
+	head = put(head, segment->wanted, 4);
+	head = put(head, segment->fork, 1);
+	head = put(head, (uint64_t) layers, 1);
+	put(head, 0, 2);
+	return (size_t) (end - out);
 }
 
 /* reads the segment at p, which moves behind it; NULL, or what is wrong */
@@ -222,89 +292,105 @@ read_segment(const uint8_t **p, const uint8_t *end, uint32_t segment_blocks, str
 	segment->relfilenumber = (uint32_t) get(p, 4);
 	segment->segment = (uint32_t) get(p, 4);
 	segment->blocks = (uint32_t) get(p, 4);
+	segment->wanted = (uint32_t) get(p, 4);
 	segment->fork = (uint8_t) get(p, 1);
 	layers = (int) get(p, 1);
 	*p += 2;
-	segment->encoding = 0;
-	segment->wanted = 0;
-	segment->map = NULL;
-	segment->map_size = 0;
-	if (segment->blocks == 0 || segment->blocks > segment_blocks || segment->fork > LARGEST_FORK)
+	memset(segment->layers, 0, sizeof(segment->layers));
+	if (segment->blocks == 0 || segment->blocks > segment_blocks || segment->fork > LARGEST_FORK ||
+		segment->wanted > segment->blocks)
 		return "a segment is out of range";
 	while (layers-- > 0)
 	{
-		uint8_t		layer;
-		uint8_t		encoding;
-		uint32_t	wanted;
-		uint32_t	size;
+		struct sf_map map;
+		unsigned	layer;
 
 		if ((size_t) (end - *p) < SF_LAYER_BYTES)
 			return "a segment is cut short";
-		layer = (uint8_t) get(p, 1);
-		encoding = (uint8_t) get(p, 1);
+		layer = (unsigned) get(p, 1);
+		map.encoding = (uint8_t) get(p, 1);
 		*p += 2;
-		wanted = (uint32_t) get(p, 4);
-		size = (uint32_t) get(p, 4);
-		if ((size_t) (end - *p) < size)
+		map.blocks = (uint32_t) get(p, 4);
+		map.size = (uint32_t) get(p, 4);
+		map.data = *p;
+		if ((size_t) (end - *p) < map.size)
 			return "a map is cut short";
-		if (layer == SF_PAGE_CACHE)
-		{
-			segment->encoding = encoding;
-			segment->wanted = wanted;
-			segment->map = *p;
-			segment->map_size = size;
-		}
-		*p += size;
+		if (layer >= 1 && layer <= SF_LAYERS)
+			segment->layers[layer - 1] = map;
+		*p += map.size;
 	}
 	return NULL;
+}
+
+/* adds a map's blocks to those in `out`; NULL, or what is wrong */
+static const char *
+unpack_map(const struct sf_map *map, uint32_t nblocks, uint8_t *out)
+{
+	const uint8_t *p = map->data;
+	const uint8_t *end = p ? p + map->size : NULL;
+	uint64_t	at = 0;
+	uint64_t	found = 0;
+
+	if (map->blocks == 0)
+		return NULL;
+	switch (map->encoding)
+	{
+		case SF_WHOLE:
+			if (map->data != NULL)
+				return "a map has an encoding that is not known";
+			for (uint32_t i = 0; i < nblocks; i++)
+				pc_set(out, i);
+			found = nblocks;
+			break;
+		case SF_BITMAP:
+			if (map->size != pc_map_bytes(nblocks))
+				return "a bitmap has the wrong length";
+			if (nblocks % 8 != 0 && p[map->size - 1] >> (nblocks % 8) != 0)
+				return "a bitmap goes beyond its segment";
+			for (uint32_t i = 0; i < map->size; i++)
+				out[i] |= p[i];
+			found = pc_popcount(p, nblocks);
+			break;
+		case SF_RUNS:
+			while (p < end)
+			{
+				uint32_t	gap;
+				uint32_t	run;
+
+				if (!get_varint(&p, end, &gap) || !get_varint(&p, end, &run))
+					return "a run is cut short";
+				if (run == 0 || at + gap + run > nblocks)
+					return "a run goes beyond its segment";
+				at += gap;
+				found += run;
+				for (; run > 0; run--)
+					pc_set(out, (uint32_t) at++);
+			}
+			break;
+		default:
+			return "a map has an encoding that is not known";
+	}
+	return found == map->blocks ? NULL : "a map does not hold what its layer says";
+}
+
+const char *
+sf_read_layer(const struct sf_segment *segment, enum sf_layer layer, uint8_t *map)
+{
+	memset(map, 0, pc_map_bytes(segment->blocks));
+	return unpack_map(&segment->layers[layer], segment->blocks, map);
 }
 
 const char *
 sf_read_map(const struct sf_segment *segment, uint8_t *map)
 {
-	size_t		bytes = pc_map_bytes(segment->blocks);
+	const char *wrong = NULL;
 
-	memset(map, 0, bytes);
-	if (segment->wanted == 0)
-		return NULL;
-	if (segment->encoding == SF_BITMAP)
-	{
-		if (segment->map_size != bytes)
-			return "a bitmap has the wrong length";
-		memcpy(map, segment->map, bytes);
-		if (segment->blocks % 8 != 0 && map[bytes - 1] >> (segment->blocks % 8) != 0)
-			return "a bitmap goes beyond its segment";
-	}
-	else if (segment->encoding == SF_RUNS)
-	{
-		const uint8_t *p = segment->map;
-		const uint8_t *end = p + segment->map_size;
-		uint64_t	at = 0;
-
-		while (p < end)
-		{
-			uint32_t	gap;
-			uint32_t	run;
-
-			if (!get_varint(&p, end, &gap) || !get_varint(&p, end, &run))
-				return "a run is cut short";
-			if (run == 0 || at + gap + run > segment->blocks)
-				return "a run goes beyond its segment";
-			at += gap;
-			for (; run > 0; run--)
-				pc_set(map, (uint32_t) at++);
-		}
-	}
-	else if (segment->encoding == SF_WHOLE && segment->map == NULL)
-	{
-		for (uint32_t i = 0; i < segment->blocks; i++)
-			pc_set(map, i);
-	}
-	else
-		return "a map has an encoding that is not known";
-	if (pc_popcount(map, segment->blocks) != segment->wanted)
-		return "a map does not hold what its segment says";
-	return NULL;
+	memset(map, 0, pc_map_bytes(segment->blocks));
+	for (int l = 0; l < SF_LAYERS && wrong == NULL; l++)
+		wrong = unpack_map(&segment->layers[l], segment->blocks, map);
+	if (wrong == NULL && pc_popcount(map, segment->blocks) != segment->wanted)
+		wrong = "its maps do not hold what a segment says";
+	return wrong;
 }
 
 const char *

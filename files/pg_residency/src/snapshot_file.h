@@ -5,13 +5,16 @@
  *
  *   header    SF_HEADER_BYTES, its last four bytes the CRC-32C of the others
  *   segments  one after another, none for a segment of which nothing was cached:
- *             tablespace, database, relfilenumber, segment, blocks (u32 each), fork (u8), number of layers (u8), 0 (u16)
- *             and for each layer: layer (u8), encoding (u8), 0 (u16), wanted (u32), size (u32), and `size` bytes of map
+ *             tablespace, database, relfilenumber, segment, blocks, wanted (u32 each), fork (u8), number of layers (u8),
+ *             0 (u16), and for each layer:
+ *             layer (u8), encoding (u8), 0 (u16), blocks in it (u32), size (u32), and `size` bytes of map
  *
- * A map says which blocks (8 KiB) of the segment a cache held.  Its encoding is the smaller of
+ * A layer's map says which blocks (8 KiB) of the segment a cache held; what is wanted is what any of them held.  Its
+ * encoding is the smaller of
  *   runs      varints, alternately how many blocks were not cached and how many were
  *   bitmap    a bit per block, least significant bit first
- * so that a segment of 1 GiB takes 16 KiB at most, and some tens of bytes when all of it was cached.
+ * so that a layer of a segment of 1 GiB takes 16 KiB at most, and some tens of bytes when all of it was cached.  The
+ * writer keeps a segment within twice that: where the two layers of shared buffers would not fit, they become one.
  * A reader passes over layers that it does not know.
  */
 #ifndef SNAPSHOT_FILE_H
@@ -23,7 +26,7 @@
 
 #define SF_VERSION 1
 #define SF_HEADER_BYTES 512
-#define SF_SEGMENT_BYTES 24
+#define SF_SEGMENT_BYTES 28
 #define SF_LAYER_BYTES 12
 #define SF_NAME_BYTES 64
 #define SF_ORIGIN_BYTES 256
@@ -33,17 +36,20 @@
 
 #define SF_FLAG_IN_RECOVERY 1u
 
+/* in the file a layer's number is one more */
 enum sf_layer
 {
-	SF_PAGE_CACHE = 1
-	/* 2 is kept for shared buffers */
+	SF_PAGE_CACHE,
+	SF_BUFFERS_COOL,			/* in shared buffers, seldom used lately */
+	SF_BUFFERS_HOT,				/* in shared buffers, often used lately */
+	SF_LAYERS
 };
 
 enum sf_encoding
 {
 	SF_RUNS = 1,
 	SF_BITMAP = 2,
-	SF_WHOLE = 3				/* never in a file: every block, without a map */
+	SF_WHOLE = 3				/* never in a file: every block, without data */
 };
 
 struct sf_header
@@ -59,11 +65,23 @@ struct sf_header
 	uint32_t	generation;
 	uint32_t	segments;		/* in this file */
 	uint64_t	blocks;			/* of the whole cluster */
-	uint64_t	wanted;			/* blocks that were cached */
+	uint64_t	wanted;			/* blocks that were in any cache */
+	uint64_t	in_page_cache;
+	uint64_t	in_shared_buffers;
+	uint64_t	in_both;
 	uint64_t	body_size;		/* bytes behind the header */
 	uint32_t	body_crc;
 	char		name[SF_NAME_BYTES];
 	char		origin[SF_ORIGIN_BYTES];	/* host name */
+};
+
+/* blocks is 0 when the file has no such layer for the segment */
+struct sf_map
+{
+	uint32_t	blocks;			/* of the segment, in this layer */
+	uint8_t		encoding;
+	const uint8_t *data;
+	uint32_t	size;			/* bytes */
 };
 
 struct sf_segment
@@ -73,12 +91,9 @@ struct sf_segment
 	uint32_t	relfilenumber;
 	uint32_t	segment;
 	uint32_t	blocks;
+	uint32_t	wanted;			/* blocks in any of the layers */
 	uint8_t		fork;			/* PostgreSQL's ForkNumber */
-	/* the page cache's map; wanted is 0 when the file has none for this segment */
-	uint8_t		encoding;
-	uint32_t	wanted;
-	const uint8_t *map;
-	uint32_t	map_size;		/* bytes */
+	struct sf_map layers[SF_LAYERS];
 };
 
 extern uint32_t sf_crc32c(uint32_t crc, const void *data, size_t size);
@@ -90,10 +105,11 @@ extern void sf_write_header(const struct sf_header *header, uint8_t *out);
 extern size_t sf_segment_bound(uint32_t nblocks);
 
 /*
- * Writes a segment whose cached blocks are the bits of `map`; encoding, wanted, map and map_size of `segment` are not
- * looked at.  Returns the bytes written.
+ * Writes a segment whose layers are these maps, NULL where a cache held nothing; wanted and layers of `segment` are
+ * filled with what was written, but for their data.  Returns the bytes written; 0, and nothing, when no layer has a
+ * block.  The maps of shared buffers may be merged.
  */
-extern size_t sf_write_segment(const struct sf_segment *segment, const uint8_t *map, uint8_t *out);
+extern size_t sf_write_segment(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS], uint8_t *out);
 
 /* Reads the header alone; NULL, or what is wrong with it. */
 extern const char *sf_read_header(const uint8_t *file, size_t size, struct sf_header *header);
@@ -107,7 +123,10 @@ extern const char *sf_check(const uint8_t *file, size_t size, struct sf_header *
  */
 extern bool sf_next_segment(const uint8_t *file, const struct sf_header *header, size_t *at, struct sf_segment *segment);
 
-/* Unpacks a segment's map into (blocks + 7) / 8 bytes; NULL, or what is wrong with it. */
+/* Unpacks one layer into (blocks + 7) / 8 bytes; NULL, or what is wrong with it. */
+extern const char *sf_read_layer(const struct sf_segment *segment, enum sf_layer layer, uint8_t *map);
+
+/* Unpacks what is wanted, in whichever layer, into (blocks + 7) / 8 bytes; NULL, or what is wrong with it. */
 extern const char *sf_read_map(const struct sf_segment *segment, uint8_t *map);
 
 #endif

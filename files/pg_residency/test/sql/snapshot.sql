@@ -6,8 +6,22 @@ SELECT name, generation, in_recovery, system_identifier = (SELECT system_identif
        length(digest) AS digest_length, problem, now() - taken_at < interval '1 minute' AS just_now
 FROM residency_snapshot('warm');
 
+-- both caches are in it, what only one of them held and what both did
+SELECT in_page_cache + in_shared_buffers - in_both = wanted AS adds_up, in_shared_buffers > 0 AS buffers, in_page_cache > 140000 AS page_cache
+FROM residency_snapshots();
+SELECT sum(g.wanted) = max(s.wanted) AS segments_add_up, sum(g.in_shared_buffers) = max(s.in_shared_buffers) AS buffers_add_up
+FROM residency_snapshots() s, residency_snapshot_segments('warm') g;
+-- a block that only shared buffers hold is wanted as well
+SELECT count(*) FROM "Needs ""quoting";
+SELECT resident_after AS in_page_cache FROM residency_evict('"Needs ""quoting"');
+SELECT count(*) AS snapshots FROM residency_snapshot('buffers');
+SELECT wanted >= 40 AND wanted = in_shared_buffers AS only_in_buffers, resident = wanted AS resident
+FROM residency_snapshot_segments('buffers') s, pg_database d
+WHERE relfilenumber = pg_relation_filenode('"Needs ""quoting"') AND fork = 'main' AND s.database = d.oid AND d.datname = current_database();
+SELECT residency_drop_snapshot('buffers');
+
 -- a segment that is cached as a whole takes some tens of bytes
-SELECT s.file_bytes::float / s.segments < 64 AS tens_of_bytes_a_segment FROM residency_snapshots() s;
+SELECT s.file_bytes::float / s.segments < 100 AS tens_of_bytes_a_segment FROM residency_snapshots() s;
 
 -- generations: two are kept unless told otherwise
 SELECT generation FROM residency_snapshot('warm');

@@ -17,6 +17,8 @@
 #define MAP_BYTES (SEGMENT_BLOCKS / 8)
 
 static uint8_t map[MAP_BYTES];
+static uint8_t cool[MAP_BYTES];
+static uint8_t hot[MAP_BYTES];
 static uint8_t read_map[MAP_BYTES];
 
 /* a file of up to four segments with maps of that many blocks */
@@ -36,21 +38,30 @@ begin_file(struct file *f)
 	f->header = (struct sf_header) {
 		.system_identifier = UINT64_C(0x8123456789abcdef), .timeline = 7, .server_version = 150020, .block_size = 8192,
 		.segment_blocks = SEGMENT_BLOCKS, .page_size = 4096, .flags = SF_FLAG_IN_RECOVERY,
-		.taken_at = INT64_C(1795170000123456), .generation = 3, .blocks = 1000000, .name = "warm", .origin = "db1.example.com"
+		.taken_at = INT64_C(1795170000123456), .generation = 3, 
+		.blocks = 1000000, .in_page_cache = 11, .in_shared_buffers = 12, .in_both = 13, .name = "warm", .origin = "db1.example.com"
 	};
+}
+
+static void
+add_layers(struct file *f, uint32_t relfilenumber, uint32_t segment, uint32_t blocks, uint8_t *const maps[SF_LAYERS])
+{
+	struct sf_segment s = {.tablespace = 1663, .database = 5, .relfilenumber = relfilenumber, .segment = segment,
+	.blocks = blocks, .fork = 2};
+	size_t		n = sf_write_segment(&s, maps, f->data + f->size);
+
+	assert_true(n <= sf_segment_bound(blocks));
+	f->size += n;
+	f->header.segments += n > 0;
+	f->header.wanted += s.wanted;
 }
 
 static void
 add_segment(struct file *f, uint32_t relfilenumber, uint32_t segment, uint32_t blocks)
 {
-	struct sf_segment s = {.tablespace = 1663, .database = 5, .relfilenumber = relfilenumber, .segment = segment,
-	.blocks = blocks, .fork = 2};
-	size_t		n = sf_write_segment(&s, map, f->data + f->size);
+	uint8_t    *const maps[SF_LAYERS] = {map, NULL, NULL};
 
-	assert_true(n <= sf_segment_bound(blocks));
-	f->size += n;
-	f->header.segments++;
-	f->header.wanted += pc_popcount(map, blocks);
+	add_layers(f, relfilenumber, segment, blocks, maps);
 }
 
 static void
@@ -90,7 +101,8 @@ test_header(void **state)
 	begin_file(&f);
 	end_file(&f);
 	assert_null(sf_check(f.data, f.size, &h));
-	assert_memory_equal(&h, &f.header, sizeof(h));
+	/* up to its padding */
+	assert_memory_equal(&h, &f.header, offsetof(struct sf_header, origin) + SF_ORIGIN_BYTES);
 	free(f.data);
 }
 
@@ -141,7 +153,7 @@ test_fully_cached_is_small(void **state)
 	begin_file(&f);
 	fill_map(SEGMENT_BLOCKS, 1);
 	add_segment(&f, 1, 0, SEGMENT_BLOCKS);
-	assert_true(f.size - SF_HEADER_BYTES < 48);
+	assert_true(f.size - SF_HEADER_BYTES < 64);
 	free(f.data);
 }
 
@@ -159,11 +171,11 @@ test_unknown_layer(void **state)
 	begin_file(&f);
 	fill_map(100, 3);
 	add_segment(&f, 1, 0, 100);
-	/* one more layer behind the first: number 2, 5 bytes of whatever */
-	f.data[SF_HEADER_BYTES + 21] = 2;
+	/* one more layer behind the first: number 9, 5 bytes of whatever */
+	f.data[SF_HEADER_BYTES + 25] = 2;
 	s = f.data + f.size;
 	memset(s, 0, SF_LAYER_BYTES + 5);
-	s[0] = 2;
+	s[0] = 9;
 	s[4] = 77;
 	s[8] = 5;
 	f.size += SF_LAYER_BYTES + 5;
@@ -173,6 +185,94 @@ test_unknown_layer(void **state)
 	assert_null(sf_read_map(&segment, read_map));
 	assert_memory_equal(read_map, map, 13);
 	assert_false(sf_next_segment(f.data, &h, &at, &segment));
+	free(f.data);
+}
+
+/* both caches: what is wanted is what any of the layers holds, and each can be had alone */
+static void
+test_layers(void **state)
+{
+	uint8_t    *const maps[SF_LAYERS] = {map, cool, hot};
+	struct file f;
+	struct sf_header h;
+	struct sf_segment segment;
+	size_t		at = 0;
+
+	(void) state;
+	begin_file(&f);
+	fill_map(1000, 2);
+	memset(cool, 0, sizeof(cool));
+	memset(hot, 0, sizeof(hot));
+	pc_set(cool, 0);
+	pc_set(cool, 1);
+	pc_set(hot, 2);
+	pc_set(hot, 999);
+	add_layers(&f, 1, 0, 1000, maps);
+	end_file(&f);
+	assert_null(sf_check(f.data, f.size, &h));
+	assert_true(sf_next_segment(f.data, &h, &at, &segment));
+	assert_int_equal(segment.wanted, 502);
+	assert_int_equal(segment.layers[SF_PAGE_CACHE].blocks, 500);
+	assert_int_equal(segment.layers[SF_BUFFERS_COOL].blocks, 2);
+	assert_null(sf_read_layer(&segment, SF_BUFFERS_HOT, read_map));
+	assert_memory_equal(read_map, hot, 125);
+	assert_null(sf_read_map(&segment, read_map));
+	assert_int_equal(pc_popcount(read_map, 1000), 502);
+	assert_true(pc_bit(read_map, 1) && pc_bit(read_map, 999));
+	free(f.data);
+}
+
+/* nothing cached: nothing written */
+static void
+test_empty_segment(void **state)
+{
+	uint8_t    *const none[SF_LAYERS] = {NULL, NULL, NULL};
+	struct file f;
+
+	(void) state;
+	begin_file(&f);
+	memset(map, 0, sizeof(map));
+	add_segment(&f, 1, 0, 1000);
+	add_layers(&f, 1, 0, 1000, none);
+	assert_int_equal(f.size, SF_HEADER_BYTES);
+	free(f.data);
+}
+
+/* three layers that will not be packed: those of shared buffers become one, and 32 KiB a GiB hold */
+static void
+test_bound_of_layers(void **state)
+{
+	uint8_t    *const maps[SF_LAYERS] = {map, cool, hot};
+	struct file f;
+	struct sf_header h;
+	struct sf_segment segment;
+	size_t		at = 0;
+	uint64_t	buffers = 0;
+	unsigned	seed = 7;
+
+	(void) state;
+	memset(map, 0, sizeof(map));
+	memset(cool, 0, sizeof(cool));
+	memset(hot, 0, sizeof(hot));
+	for (uint32_t b = 0; b < SEGMENT_BLOCKS; b++)
+	{
+		seed = seed * 1103515245 + 12345;
+		if (seed >> 16 & 1)
+			pc_set(map, b);
+		if (seed >> 17 & 1)
+		{
+			pc_set((seed >> 18 & 3) == 0 ? cool : hot, b);
+			buffers++;
+		}
+	}
+	begin_file(&f);
+	add_layers(&f, 1, 0, SEGMENT_BLOCKS, maps);
+	end_file(&f);
+	assert_true(f.size - SF_HEADER_BYTES <= 32 * 1024 + SF_SEGMENT_BYTES + 2 * SF_LAYER_BYTES);
+	assert_null(sf_check(f.data, f.size, &h));
+	assert_true(sf_next_segment(f.data, &h, &at, &segment));
+	assert_int_equal(segment.layers[SF_BUFFERS_HOT].blocks, buffers);
+	assert_int_equal(segment.layers[SF_BUFFERS_COOL].blocks, 0);
 	free(f.data);
 }
 
@@ -252,6 +352,9 @@ main(void)
 		cmocka_unit_test(test_round_trip),
 		cmocka_unit_test(test_fully_cached_is_small),
 		cmocka_unit_test(test_unknown_layer),
+		cmocka_unit_test(test_layers),
+		cmocka_unit_test(test_empty_segment),
+		cmocka_unit_test(test_bound_of_layers),
 		cmocka_unit_test(test_damage_is_found),
 		cmocka_unit_test(test_hostile_content),
 	};
