@@ -173,6 +173,21 @@ wanted_of(const PlannedSegment *planned, const struct sf_segment *in_snapshot, s
 		whole_segment(&planned->id, planned->blocks, wanted);
 }
 
+/* one restore at a time in a cluster; the lock is held until the process ends, whichever way it does */
+static void
+take_turn(Run *run)
+{
+	/* the last one's worker may be about to end, its job being done already */
+	for (int waited = 0; residency_lock(LOCK_RESTORE, run->job.job) < 0; waited += 10)
+	{
+		if (waited >= START_PATIENCE / 2)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("another restore is running")));
+		sleep_or_wake(10000, run->wait_event);
+	}
+}
+
 /* one restore at a time on a machine: the others wait for their turn, and for the memory that is left then */
 static void
 wait_for_machine(Run *run)
@@ -250,11 +265,7 @@ pg_residency_restore_main(Datum number)
 
 	PG_TRY();
 	{
-		/* held until the process ends, whichever way it does */
-		if (residency_lock(LOCK_RESTORE, run->job.job) < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("another restore is running")));
+		take_turn(run);
 		run_job(run, AllocSetContextCreate(context, "residency segment", ALLOCSET_DEFAULT_SIZES));
 		if (run->job.state == JOB_RUNNING)
 			run->job.state = JOB_DONE;
