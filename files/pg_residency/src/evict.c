@@ -143,8 +143,7 @@ residency_evict(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("the relation must not be null")));
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
+	tupdesc = result_row(fcinfo, 6);
 	relid = PG_GETARG_OID(0);
 	check_relation(relid);
 
@@ -176,5 +175,5 @@ residency_evict(PG_FUNCTION_ARGS)
 	values[4] = Int64GetDatum(after.resident);
 	values[5] = Int64GetDatum(after.dirty);
 	nulls[5] = after.dirty < 0;
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
 }

@@ -638,11 +638,11 @@ PG_FUNCTION_INFO_V1(residency_job_list);
 Datum
 residency_job_list(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo;
 	int			count;
 	int		   *numbers = job_numbers(&count);
 
-	InitMaterializedSRF(fcinfo, 0);
+	rsinfo = result_set(fcinfo, JOB_COLUMNS);
 	for (int i = 0; i < count; i++)
 	{
 		Datum		values[JOB_COLUMNS];
@@ -716,8 +716,7 @@ residency_restore(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("the segment's number must not be null")));
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
+	tupdesc = result_row(fcinfo, OUTCOME_COLUMNS);
 	number = PG_GETARG_INT32(1);
 	if (number < 1 || number > (int) snapshot->header.segments)
 		report_no_segment(snapshot, number);
@@ -727,5 +726,5 @@ residency_restore(PG_FUNCTION_ARGS)
 	restore_segment(&segment, &control, &outcome);
 	CHECK_FOR_INTERRUPTS();
 	outcome_values(number, &outcome, values, nulls);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
 }

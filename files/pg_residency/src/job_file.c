@@ -234,7 +234,7 @@ PG_FUNCTION_INFO_V1(residency_job_segments);
 Datum
 residency_job_segments(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo;
 	char		path[MAXPGPATH];
 	PlannedSegment planned;
 	Job			job;
@@ -251,7 +251,7 @@ residency_job_segments(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("there is no job %d", number),
 				 errhint("View residency_jobs has those that are remembered.")));
-	InitMaterializedSRF(fcinfo, 0);
+	rsinfo = result_set(fcinfo, OUTCOME_COLUMNS + 5);
 	job_path(number, path);
 	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
 	if (fd < 0)

@@ -8,6 +8,43 @@
 
 PG_MODULE_MAGIC;
 
+/*
+ * A library and the SQL of another version may meet: after an upgrade of the package, before ALTER EXTENSION UPDATE.
+ * Filling a row that has other columns would read memory that is not ours.
+ */
+static void
+check_columns(TupleDesc tupdesc, int columns)
+{
+	if (tupdesc->natts != columns)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the SQL of extension pg_residency is not that of its library, which has version %s", PG_RESIDENCY_VERSION),
+				 errhint("Run ALTER EXTENSION pg_residency UPDATE, or DROP EXTENSION and CREATE EXTENSION, in this database.")));
+}
+
+/* The row that the function returns; an error when it has not that many columns. */
+TupleDesc
+result_row(FunctionCallInfo fcinfo, int columns)
+{
+	TupleDesc	tupdesc;
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	check_columns(tupdesc, columns);
+	return BlessTupleDesc(tupdesc);
+}
+
+/* The set that the function fills; an error when its rows have not that many columns. */
+ReturnSetInfo *
+result_set(FunctionCallInfo fcinfo, int columns)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	check_columns(rsinfo->setDesc, columns);
+	return rsinfo;
+}
+
 PG_FUNCTION_INFO_V1(residency_version);
 Datum
 residency_version(PG_FUNCTION_ARGS)
@@ -20,15 +57,13 @@ Datum
 residency_budget(PG_FUNCTION_ARGS)
 {
 	struct pc_memory memory;
-	TupleDesc	tupdesc;
+	TupleDesc	tupdesc = result_row(fcinfo, 7);
 	Datum		values[7];
 	bool		nulls[7] = {false};
 	int			rc = pc_memory_read("", &memory);
 
 	if (rc != 0)
 		report_kernel_error(rc, "read the free memory from", "/proc/meminfo");
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	values[0] = Int64GetDatum((int64) memory.host_available);
 	values[1] = Int64GetDatum((int64) memory.cgroup_headroom);
 	nulls[1] = memory.cgroup_headroom == PC_NO_LIMIT;
@@ -37,5 +72,5 @@ residency_budget(PG_FUNCTION_ARGS)
 	values[4] = Int64GetDatum((int64) memory.hot);
 	values[5] = Int64GetDatum((int64) Min(machine_others_bytes(), (uint64) PG_INT64_MAX));
 	values[6] = Int64GetDatum((int64) Min(restore_budget(), (uint64) PG_INT64_MAX));
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
 }

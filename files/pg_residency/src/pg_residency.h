@@ -26,6 +26,11 @@
 /* base backups pass over names that begin like this, in any directory */
 #define RESIDENCY_TEMP_PREFIX RESIDENCY_DIR "/pgsql_tmp"
 
+/* --- pg_residency.c --- */
+
+extern TupleDesc result_row(FunctionCallInfo fcinfo, int columns);
+extern ReturnSetInfo *result_set(FunctionCallInfo fcinfo, int columns);
+
 /* --- segments.c: a relation's files --- */
 
 typedef struct SegmentId

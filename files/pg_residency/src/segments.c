@@ -319,7 +319,6 @@ residency_segments(PG_FUNCTION_ARGS)
 {
 	Oid			database = PG_ARGISNULL(0) ? InvalidOid : PG_GETARG_OID(0);
 
-	InitMaterializedSRF(fcinfo, 0);
-	visit_segments(database, segment_row, fcinfo->resultinfo);
+	visit_segments(database, segment_row, result_set(fcinfo, 8));
 	return (Datum) 0;
 }

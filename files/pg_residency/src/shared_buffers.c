@@ -236,7 +236,7 @@ PG_FUNCTION_INFO_V1(residency_shared_buffers);
 Datum
 residency_shared_buffers(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo;
 	bool		both = !PG_ARGISNULL(0) && PG_GETARG_BOOL(0);
 	HASHCTL		ctl = {.keysize = sizeof(SegmentId), .entrysize = sizeof(ForkBuffers), .hcxt = CurrentMemoryContext};
 	HTAB	   *forks;
@@ -246,7 +246,7 @@ residency_shared_buffers(PG_FUNCTION_ARGS)
 	uint8	   *map;
 	int			nrefs = 0;
 
-	InitMaterializedSRF(fcinfo, 0);
+	rsinfo = result_set(fcinfo, 7);
 	forks = hash_create("residency shared buffers", 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	refs = palloc_extended((both ? Min(NBuffers, REFS_AT_ONCE) : 1) * sizeof(BufferRef), MCXT_ALLOC_HUGE);
 	map = palloc(pc_map_bytes(RELSEG_SIZE));
@@ -293,7 +293,7 @@ PG_FUNCTION_INFO_V1(residency_buffers);
 Datum
 residency_buffers(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo;
 	SegmentId	wanted;
 	Relation	rel;
 
@@ -310,7 +310,7 @@ residency_buffers(PG_FUNCTION_ARGS)
 	wanted = (SegmentId) {compat_tablespace(rel), compat_database(rel), compat_relfilenumber(rel), 0, 0};
 	relation_close(rel, AccessShareLock);
 
-	InitMaterializedSRF(fcinfo, 0);
+	rsinfo = result_set(fcinfo, 4);
 	for (int i = 0; i < NBuffers; i++)
 	{
 		BufferRef	ref;

@@ -611,8 +611,7 @@ residency_snapshot(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("at least 1 generation of a snapshot must be kept")));
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
+	tupdesc = result_row(fcinfo, SNAPSHOT_COLUMNS);
 	parse_name(name, &g, false);
 	snprintf(path, sizeof(path), "%s.snapshot.%d", RESIDENCY_TEMP_PREFIX, MyProcPid);
 
@@ -641,18 +640,18 @@ residency_snapshot(PG_FUNCTION_ARGS)
 	}
 	PG_END_TRY();
 	close(lock);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
 }
 
 PG_FUNCTION_INFO_V1(residency_snapshots);
 Datum
 residency_snapshots(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo;
 	int			count;
 	Generation *list;
 
-	InitMaterializedSRF(fcinfo, 0);
+	rsinfo = result_set(fcinfo, SNAPSHOT_COLUMNS);
 	list = list_generations(&count);
 	for (int i = 0; i < count; i++)
 	{
@@ -670,12 +669,12 @@ PG_FUNCTION_INFO_V1(residency_snapshot_segments);
 Datum
 residency_snapshot_segments(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo;
 	ResidencySnapshot *snapshot = snapshot_load(text_argument(fcinfo, 0, "the snapshot's name"));
 	struct sf_segment segment;
 	size_t		at = 0;
 
-	InitMaterializedSRF(fcinfo, 0);
+	rsinfo = result_set(fcinfo, 11);
 	for (int no = 1; sf_next_segment(snapshot->data, &snapshot->header, &at, &segment); no++)
 	{
 		SegmentOutcome outcome;
