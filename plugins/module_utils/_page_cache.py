@@ -1,0 +1,193 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Count and evict a cluster's relation files in the page cache, without an extension.
+
+Nothing here syncs a file: a write error that our fsync swallowed would never reach the checkpointer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import Iterator, List, Optional
+
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+
+PASSES = 5  # dirty pages go when their writeback, which the advice starts, is done
+PAUSE = 0.3  # seconds between two passes
+
+# <relfilenumber>[_<fork>][.<segment>]; temporary relations begin with t and are their session's own
+_RELATION_FILE = re.compile(r"[0-9]+(_(fsm|vm|init))?(\.[0-9]+)?")
+_NUMBER = re.compile(r"[0-9]+")
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_PROT_NONE = 0
+_MAP_SHARED = 1
+# mincore(2) defines only the lowest bit of each byte
+_LOWEST_BIT = bytes(value & 1 for value in range(256))
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+
+
+@dataclass(frozen=True)
+class Count:
+    files: int
+    bytes: int
+    resident_bytes: int
+
+
+def major_version(data_directory: str) -> int:
+    """The cluster's major version; also the proof that this is a data directory."""
+    try:
+        with open(os.path.join(data_directory, "PG_VERSION"), encoding="ascii") as file:
+            return int(file.read())
+    except FileNotFoundError:
+        raise ResidencyError("%s is no PostgreSQL data directory: it has no PG_VERSION." % data_directory) from None
+    except PermissionError:
+        raise ResidencyError(
+            "%s is closed to this user: become the cluster's operating system user." % data_directory
+        ) from None
+    except ValueError:
+        raise ResidencyError("%s/PG_VERSION does not hold a major version." % data_directory) from None
+
+
+def require_owner(data_directory: str) -> None:
+    """mincore(2) tells everyone but the owner that every page is resident."""
+    owner = os.stat(data_directory).st_uid
+    if os.geteuid() != owner:
+        raise ResidencyError(
+            "%s belongs to user id %d and this is %d: become the owner, the kernel tells only the owner"
+            " which pages are resident." % (data_directory, owner, os.geteuid())
+        )
+
+
+def postmaster_pid(data_directory: str) -> Optional[int]:
+    """The process id of the server that runs on this data directory."""
+    try:
+        with open(os.path.join(data_directory, "postmaster.pid"), encoding="utf-8") as file:
+            pid = abs(int(file.readline()))  # negative: a single-user backend
+    except (FileNotFoundError, ValueError):
+        return None
+    try:
+        # A crashed server leaves the file, and its number may be another process's by now.
+        working_directory = os.readlink("/proc/%d/cwd" % pid)
+    except OSError:
+        return None
+    return pid if os.path.realpath(data_directory) == working_directory else None
+
+
+def relation_files(data_directory: str, major: int) -> Iterator[str]:
+    """Every file of a permanent relation: databases, shared catalogs, tablespaces."""
+    yield from _files_of(os.path.join(data_directory, "global"))
+    yield from _files_of_databases(os.path.join(data_directory, "base"))
+    tablespaces = os.path.join(data_directory, "pg_tblspc")
+    for tablespace in _listed(tablespaces):
+        for version in _listed(os.path.join(tablespaces, tablespace)):
+            if version.startswith("PG_%d_" % major):
+                yield from _files_of_databases(os.path.join(tablespaces, tablespace, version))
+
+
+def count(paths: List[str]) -> Count:
+    size = resident = files = 0
+    for path in paths:
+        descriptor = _open(path)
+        if descriptor is None:
+            continue
+        try:
+            length = os.fstat(descriptor).st_size
+            files += 1
+            size += length
+            resident += resident_bytes(descriptor, length)
+        finally:
+            os.close(descriptor)
+    return Count(files, size, resident)
+
+
+def evict(paths: List[str]) -> None:
+    """Advise the kernel to drop the files' pages, and some times again for those that kept some."""
+    for attempt in range(PASSES):
+        if attempt:
+            time.sleep(PAUSE)
+        paths = [path for path in paths if _evict(path)]
+        if not paths:
+            break
+
+
+def resident_bytes(descriptor: int, length: int) -> int:
+    if length == 0:
+        return 0
+    # ctypes, because Python's mmap asks for readable pages and hides their address
+    address = _libc.mmap(None, length, _PROT_NONE, _MAP_SHARED, descriptor, 0)
+    if address == _MAP_FAILED:
+        raise _system_error("mmap")
+    try:
+        pages = (length + _PAGE - 1) // _PAGE
+        vector = ctypes.create_string_buffer(pages)
+        if _libc.mincore(address, length, vector) != 0:
+            raise _system_error("mincore")
+        # a mapped page would survive the eviction, so the mapping never outlives the count
+        return min(length, vector.raw.translate(_LOWEST_BIT).count(1) * _PAGE)
+    finally:
+        _libc.munmap(address, length)
+
+
+def _evict(path: str) -> bool:
+    """Returns whether pages stayed."""
+    descriptor = _open(path)
+    if descriptor is None:
+        return False
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        return resident_bytes(descriptor, os.fstat(descriptor).st_size) > 0
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: str) -> Optional[int]:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None  # dropped, or truncated to fewer segments, since it was listed
+    except OSError as error:
+        raise ResidencyError("Cannot open %s: %s." % (path, error.strerror)) from None
+
+
+def _files_of_databases(directory: str) -> Iterator[str]:
+    for database in _listed(directory):
+        if _NUMBER.fullmatch(database):
+            yield from _files_of(os.path.join(directory, database))
+
+
+def _files_of(directory: str) -> Iterator[str]:
+    for name in _listed(directory):
+        if _RELATION_FILE.fullmatch(name):
+            yield os.path.join(directory, name)
+
+
+def _listed(directory: str) -> List[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []  # a database or tablespace that was dropped meanwhile
+
+
+def _system_error(call: str) -> ResidencyError:
+    return ResidencyError("%s: %s." % (call, os.strerror(ctypes.get_errno())))

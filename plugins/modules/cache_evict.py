@@ -1,0 +1,132 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cache_evict
+short_description: Drop a PostgreSQL cluster's files from the page cache
+version_added: 0.1.0
+description:
+  - Drops the pages of a cluster's relation files from the operating system's page cache, file by file, and counts them
+    before and after. Other clusters and programs on the host keep theirs. It needs neither root nor the extension.
+  - With PostgreSQL running it asks for a C(CHECKPOINT) first, because dirty pages cannot be dropped. With PostgreSQL
+    stopped it needs no login.
+  - It never syncs a file. A write error that was reported here would be hidden from PostgreSQL.
+  - It does not empty C(shared_buffers). For a cold cluster, stop PostgreSQL, evict and start it again.
+author:
+  - The pgfleet.cache authors (@pgfleet)
+extends_documentation_fragment:
+  - community.postgresql.postgres
+  - pgfleet.cache.attributes
+  - pgfleet.cache.attributes.login
+options:
+  scope:
+    description:
+      - What to drop. V(cluster) means all databases and tablespaces of one cluster.
+    type: str
+    choices: [cluster]
+    default: cluster
+  data_directory:
+    description:
+      - The cluster's data directory. Required when PostgreSQL is stopped; otherwise the server is asked for it, and it
+        is an error if the two differ.
+    type: path
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Only counts.
+  diff_mode:
+    support: none
+  idempotent:
+    support: partial
+    details:
+      - A running PostgreSQL reads its files meanwhile, so that a second run may find pages to drop again.
+notes:
+  - Run it as the owner of the data directory. The kernel tells everyone else that every page is resident.
+"""
+
+EXAMPLES = r"""
+- name: Evict a running cluster
+  pgfleet.cache.cache_evict:
+  become: true
+  become_user: postgres
+
+- name: Evict a cluster that is stopped
+  pgfleet.cache.cache_evict:
+    data_directory: /var/lib/postgresql/15/main
+  become: true
+  become_user: postgres
+"""
+
+RETURN = r"""
+msg:
+  description: What happened, in one sentence.
+  returned: always
+  type: str
+  sample: 1.41 GB of 1.65 GB in 968 files were resident, 0 B are.
+data_directory:
+  description: The data directory.
+  returned: always
+  type: str
+  sample: /var/lib/postgresql/15/main
+server:
+  description: Whether PostgreSQL was V(running) or V(stopped).
+  returned: always
+  type: str
+  sample: stopped
+files:
+  description: Relation files of the cluster.
+  returned: always
+  type: int
+  sample: 968
+bytes:
+  description: Their size.
+  returned: always
+  type: int
+  sample: 1771675648
+resident_bytes_before:
+  description: What of it was in the page cache.
+  returned: always
+  type: int
+  sample: 1513975808
+resident_bytes_after:
+  description: What of it is in the page cache now.
+  returned: always
+  type: int
+  sample: 0
+queries:
+  description: Statements that were run, or would have been in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: [CHECKPOINT]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import module_argument_spec
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._evict import empty_result, evict_cluster
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=module_argument_spec(
+            scope={"type": "str", "choices": ["cluster"], "default": "cluster"},
+            data_directory={"type": "path"},
+        ),
+        supports_check_mode=True,
+    )
+    try:
+        result = evict_cluster(module.params, module.check_mode)
+    except ResidencyError as error:
+        module.fail_json(**dict(empty_result(), **dict(error.result, msg=str(error))))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,377 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: residency_restore
+short_description: Bring a snapshot's blocks back into the page cache, and check that they are there
+version_added: 0.1.0
+description:
+  - Starts a restore job in the server, or finds the one that restores this snapshot already, waits for it, and counts
+    what is resident afterwards. Resident means in the operating system's page cache or in C(shared_buffers).
+  - Fails when less than O(min_residency) is resident or more than O(max_gone) is gone, and names the coldest relations.
+  - The job runs in a background worker of PostgreSQL. It needs no connection, and ends with O(wait_timeout) at the latest.
+  - While it waits, it prints a line per host every 10 % or 30 seconds, unless the task is asynchronous.
+author:
+  - The pgfleet.cache authors (@pgfleet)
+extends_documentation_fragment:
+  - community.postgresql.postgres
+  - pgfleet.cache.attributes
+  - pgfleet.cache.attributes.login
+options:
+  name:
+    description:
+      - Name of the snapshot. V(warm) means the newest generation of C(warm), V(warm@3) its third.
+      - Required unless O(job) is given.
+    type: str
+  job:
+    description:
+      - Wait for this job, whether it still runs or not, and start none.
+    type: int
+  min_residency:
+    description:
+      - Percent of the snapshot's blocks that still exist which must be resident afterwards.
+    type: float
+    default: 90
+  max_gone:
+    description:
+      - Percent of the snapshot's blocks that may be gone, because a relation was dropped, truncated or rewritten.
+    type: float
+    default: 20
+  budget:
+    description:
+      - Load no more than this, such as V(2GB). Units are powers of 1024.
+      - Without it the job loads what fits into the memory that is free, and never more than that.
+    type: bytes
+  rate:
+    description:
+      - Load no more than this per second, such as V(200MB).
+    type: bytes
+  wait:
+    description:
+      - Whether to wait for the job. If not, the result says how far it is, and neither O(min_residency) nor O(max_gone)
+        is checked, unless the job has ended or there was nothing to load.
+    type: bool
+    default: true
+  wait_timeout:
+    description:
+      - Seconds after which a job that is started here ends by itself, and after which this module stops waiting.
+    type: int
+    default: 3600
+  wait_sleep:
+    description:
+      - Seconds between two looks at the job.
+    type: float
+    default: 1
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Starts nothing and says what would be loaded, and from which relations.
+      - Where the extension is not installed yet, says so in a warning and predicts a change.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+    details:
+      - No job is started when everything that still exists is resident.
+  async:
+    description: Supports being used with the C(async) keyword.
+    support: full
+seealso:
+  - module: pgfleet.cache.residency_snapshot
+"""
+
+EXAMPLES = r"""
+- name: Restore the page cache, and fail below 95 %
+  pgfleet.cache.residency_restore:
+    name: warm
+    min_residency: 95
+  become: true
+  become_user: postgres
+
+- name: Restore gently, beside production traffic
+  pgfleet.cache.residency_restore:
+    name: warm
+    rate: 100MB
+    budget: 8GB
+  become: true
+  become_user: postgres
+
+- name: Start the job
+  pgfleet.cache.residency_restore:
+    name: warm
+    wait: false
+  become: true
+  become_user: postgres
+  register: started
+
+- name: Wait for that job
+  pgfleet.cache.residency_restore:
+    name: warm
+    job: "{{ started.job | default(omit, true) }}"
+  become: true
+  become_user: postgres
+"""
+
+RETURN = r"""
+msg:
+  description: What happened, in a sentence or two.
+  returned: always
+  type: str
+  sample: "warm@3: 100 % of 1.41 GB is resident; loaded 1.40 GB in 1.9 s, 754 MB/s."
+changed:
+  description: Whether blocks were loaded or, when the job is not waited for, whether it was started.
+  returned: always
+  type: bool
+  sample: true
+snapshot:
+  description: The snapshot, with its generation.
+  returned: always
+  type: str
+  sample: warm@3
+job:
+  description: Number of the job, V(null) when there was nothing to load and in check mode.
+  returned: always
+  type: int
+  sample: 4
+state:
+  description: State of the job, one of C(starting), C(waiting), C(running), C(done), C(failed), C(canceled) and C(interrupted).
+  returned: always
+  type: str
+  sample: done
+reached:
+  description: Whether both O(min_residency) and O(max_gone) hold. V(null) as long as the job runs, and in check mode.
+  returned: always
+  type: bool
+  sample: true
+progress:
+  description: Percent of the snapshot's blocks that the job has dealt with.
+  returned: always
+  type: float
+  sample: 100.0
+wanted:
+  description: Blocks of 8 KiB in the snapshot.
+  returned: always
+  type: int
+  sample: 184911
+resident:
+  description: Blocks of these that are resident, counted after the job. V(null) as long as it runs.
+  returned: always
+  type: int
+  sample: 184911
+gone:
+  description: Blocks of these that do not exist any more. V(null) as long as the job runs.
+  returned: always
+  type: int
+  sample: 0
+missing:
+  description: Blocks of these that exist and are not resident. In check mode, what would be loaded.
+  returned: always
+  type: int
+  sample: 0
+loaded:
+  description: Blocks that the job has loaded.
+  returned: always
+  type: int
+  sample: 183502
+extra:
+  description: Blocks that it loaded although nobody wanted them, because they lay between wanted ones.
+  returned: always
+  type: int
+  sample: 120
+over_budget:
+  description: Blocks that it left out because they did not fit the memory budget.
+  returned: always
+  type: int
+  sample: 0
+failed_blocks:
+  description: Blocks that it could not read.
+  returned: always
+  type: int
+  sample: 0
+residency:
+  description: Percent of the blocks that still exist which are resident. V(null) as long as the job runs.
+  returned: always
+  type: float
+  sample: 100.0
+gone_percent:
+  description: Percent of the snapshot that is gone. V(null) as long as the job runs.
+  returned: always
+  type: float
+  sample: 0.0
+budget_bytes:
+  description: The memory budget of the job or, in check mode, the one that it would get.
+  returned: always
+  type: int
+  sample: 18253611008
+seconds:
+  description: Duration of the job.
+  returned: always
+  type: float
+  sample: 1.901
+bytes_per_second:
+  description: What it loaded, over its duration.
+  returned: always
+  type: int
+  sample: 790744064
+relations:
+  description: At most 20 relations of the snapshot, those first that lack most blocks.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    database:
+      description: Database, V(null) for shared catalogs and when it was dropped.
+      type: str
+    relation:
+      description: Schema and name, V(null) when it was dropped or rewritten.
+      type: str
+    kind:
+      description: Kind of relation.
+      type: str
+    belongs_to:
+      description: The table that an index or TOAST belongs to.
+      type: str
+    database_oid:
+      description: OID of its database, 0 for shared catalogs.
+      type: int
+    tablespace:
+      description: OID of its tablespace.
+      type: int
+    relfilenumber:
+      description: Number of its files.
+      type: int
+    residency:
+      description: Percent of its blocks that still exist which are resident.
+      type: float
+    wanted:
+      description: Its blocks in the snapshot.
+      type: int
+    resident:
+      description: Blocks of these that are resident.
+      type: int
+    gone:
+      description: Blocks of these that do not exist any more.
+      type: int
+    over_budget:
+      description: Blocks of these that did not fit the memory budget.
+      type: int
+  sample:
+    - database: demo
+      relation: public.boarding_pass
+      kind: table
+      belongs_to: null
+      database_oid: 16384
+      tablespace: 1663
+      relfilenumber: 16391
+      residency: 100.0
+      wanted: 163840
+      resident: 163840
+      gone: 0
+      over_budget: 0
+segments:
+  description: At most 20 segments, those first that lack most blocks. Each has the keys of RV(relations), and these.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    segment_no:
+      description: Number of the segment in the snapshot.
+      type: int
+    fork:
+      description: Fork of the relation.
+      type: str
+    segment:
+      description: Number of the segment in the fork.
+      type: int
+    reason:
+      description: Why the job left something out.
+      type: str
+  sample:
+    - database: demo
+      relation: public.boarding_pass
+      kind: table
+      belongs_to: null
+      database_oid: 16384
+      tablespace: 1663
+      relfilenumber: 16391
+      segment_no: 1
+      fork: main
+      segment: 0
+      reason: null
+      residency: 100.0
+      wanted: 131072
+      resident: 131072
+      gone: 0
+      over_budget: 0
+queries:
+  description: Statements that changed something, or would have in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - SELECT residency_restore_start('warm@3', '{"time_limit":3600}'::jsonb) AS job
+"""
+
+from contextlib import closing
+from typing import Any, Dict
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pgfleet.cache.plugins.module_utils import _restore
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
+    attach_extension,
+    connect,
+    module_argument_spec,
+)
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
+
+OPTIONS: Dict[str, Dict[str, Any]] = {
+    "name": {"type": "str"},
+    "job": {"type": "int"},
+    "min_residency": {"type": "float", "default": 90},
+    "max_gone": {"type": "float", "default": 20},
+    "budget": {"type": "bytes"},
+    "rate": {"type": "bytes"},
+    "wait": {"type": "bool", "default": True},
+    "wait_timeout": {"type": "int", "default": _restore.WAIT_TIMEOUT},
+    "wait_sleep": {"type": "float", "default": 1},
+}
+
+
+def run(module: AnsibleModule) -> Dict[str, Any]:
+    params = module.params
+    options = _restore.Options(**{option: params[option] for option in OPTIONS})
+    _restore.check_options(options)
+    try:
+        with closing(connect(params)) as session:
+            attach_extension(session)
+            return _restore.restore(session, options, module.check_mode, lambda database: connect(params, database))
+    except NotInstalledError as error:
+        if not module.check_mode:
+            raise
+        module.warn(str(error))
+        result = _restore.empty_result()
+        result.update(changed=True, msg="Would restore '%s'." % options.name)
+        return result
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=module_argument_spec(**OPTIONS),
+        required_one_of=[("name", "job")],
+        supports_check_mode=True,
+    )
+    try:
+        result = run(module)
+    except ResidencyError as error:
+        module.fail_json(**dict(_restore.empty_result(), **dict(error.result, msg=str(error))))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

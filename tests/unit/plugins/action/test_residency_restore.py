@@ -1,0 +1,55 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.action import residency_restore
+
+
+@pytest.mark.parametrize(
+    ("progress", "seconds", "expected"),
+    [
+        (0.0, 0.0, residency_restore.FIRST),
+        (0.0, 5.0, 5),
+        (0.0, 500.0, residency_restore.LONGEST),
+        (5.0, 10.0, 10),  # 5 % took 10 s: so do the next
+        (10.0, 10.0, 10),  # on a step: the next one counts
+        (99.0, 99.0, 1),
+        (50.0, 0.5, 1),
+        (1.0, 60.0, residency_restore.LONGEST),
+    ],
+)
+def test_slice_ends_when_the_next_line_is_due(progress, seconds, expected):
+    assert residency_restore.next_slice(progress, seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("progress", "now", "spoken", "expected"),
+    [
+        (9.9, 5.0, (0.0, 0.0), False),
+        (10.0, 5.0, (9.9, 0.0), True),
+        (35.0, 5.0, (12.0, 0.0), True),
+        (19.0, 5.0, (12.0, 0.0), False),
+        (12.0, 30.0, (12.0, 0.0), True),
+    ],
+)
+def test_line_every_10_percent_or_30_seconds(progress, now, spoken, expected):
+    assert residency_restore.is_due(progress, now, spoken) is expected
+
+
+def test_line():
+    result = {"progress": 40.0, "seconds": 2.0, "bytes_per_second": 100 * 1024**2, "snapshot": "warm@3", "state": "running"}
+    assert residency_restore.progress_line("db1", result) == "db1: 40 % of warm@3, 100 MB/s, 3.0 s left"
+
+
+def test_line_before_there_is_a_speed():
+    result = {"progress": 0.0, "seconds": 2.0, "bytes_per_second": 0, "snapshot": "warm@3", "state": "running"}
+    assert residency_restore.progress_line("db1", result) == "db1: 0 % of warm@3, 0 B/s"
+
+
+def test_line_of_a_job_that_waits():
+    result = {"progress": 0.0, "seconds": 40.0, "bytes_per_second": 0, "snapshot": "warm@3", "state": "waiting"}
+    assert residency_restore.progress_line("db1", result) == "db1: warm@3 waits for another restore on this machine"

@@ -1,0 +1,95 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rows in place of a server: for how results and messages are composed, not for SQL."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+
+def snapshot_row(name="warm", generation=3, **changed):
+    row = {
+        "name": name,
+        "generation": generation,
+        "taken_at": datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc),
+        "origin": "db1",
+        "in_recovery": False,
+        "system_identifier": 7574833217290718432,
+        "timeline": 1,
+        "server_version_num": 150020,
+        "segments": 4,
+        "blocks": 1000,
+        "wanted": 400,
+        "file_bytes": 300,
+        "digest": "9f2c",
+        "problem": None,
+    }
+    row.update(changed)
+    return row
+
+
+def segment_row(segment_no, wanted, resident=0, gone=0, **changed):
+    row = {
+        "segment_no": segment_no,
+        "tablespace": 1663,
+        "database": 5,
+        "relfilenumber": 16000 + segment_no,
+        "fork": "main",
+        "segment": 0,
+        "wanted": wanted,
+        "resident": resident,
+        "gone": gone,
+    }
+    row.update(changed)
+    return row
+
+
+def job_row(job=7, **changed):
+    row = {
+        "job": job,
+        "snapshot": "warm",
+        "generation": 3,
+        "state": "done",
+        "loaded": 100,
+        "extra": 2,
+        "over_budget": 0,
+        "failed": 0,
+        "budget_bytes": 1024**3,
+        "message": None,
+        "seconds": 2.0,
+        "planned": 400,
+        "settled": 400,
+    }
+    row.update(changed)
+    return row
+
+
+class Session:
+    """Answers by the first of its keys that a statement contains; a list of answers is used up one by one."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+        self.queries = []
+
+    def rows(self, sql, params=()):
+        for key, answer in self.answers.items():
+            if key in sql:
+                return answer.pop(0) if answer and isinstance(answer[0], list) else answer
+        raise AssertionError("unexpected statement: " + sql)
+
+    def row(self, sql, params=()):
+        rows = self.rows(sql, params)
+        return rows[0] if rows else None
+
+    def only_row(self, sql, params=()):
+        return self.rows(sql, params)[0]
+
+    def record(self, sql, params=()):
+        self.queries.append(sql % tuple(repr(value) for value in params))
+
+    def change(self, sql, params=()):
+        self.record(sql, params)
+        return self.rows(sql, params)

@@ -1,0 +1,142 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""On real files: they are read, evicted and counted by the kernel. Needs a file system with a page cache of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.module_utils import _page_cache
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+
+SIZE = 8 * 1024 * 1024
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """The folders of a data directory, with a file of each sort."""
+    location = tmp_path / "elsewhere"
+    files = {
+        "PG_VERSION": b"15\n",
+        "global/1262": b"g" * 8192,
+        "global/pg_control": b"c",
+        "global/pg_filenode.map": b"m",
+        "base/5/1259": b"b" * SIZE,
+        "base/5/1259_fsm": b"f" * 8192,
+        "base/5/1259_vm": b"v" * 8192,
+        "base/5/16384.1": b"s" * 8192,
+        "base/5/16390_init": b"",
+        "base/5/t3_16400": b"t" * 8192,
+        "base/5/PG_VERSION": b"15\n",
+        "base/5/16384.1x": b"x",
+        "base/pgsql_tmp/pgsql_tmp1.0": b"p",
+    }
+    for name, content in files.items():
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    for major in ("14", "15"):
+        path = location / ("PG_%s_202209061" % major) / "5" / "16500"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"y" * 8192)
+    (tmp_path / "data" / "pg_tblspc").mkdir()
+    (tmp_path / "data" / "pg_tblspc" / "16385").symlink_to(location)
+    return tmp_path / "data"
+
+
+def relative(cluster, paths):
+    return sorted(os.path.relpath(path, str(cluster)) for path in paths)
+
+
+def test_only_relation_files_of_this_major(cluster):
+    assert relative(cluster, _page_cache.relation_files(str(cluster), 15)) == [
+        "base/5/1259",
+        "base/5/1259_fsm",
+        "base/5/1259_vm",
+        "base/5/16384.1",
+        "base/5/16390_init",
+        "global/1262",
+        "pg_tblspc/16385/PG_15_202209061/5/16500",
+    ]
+
+
+def test_counts_what_was_read_and_evicts_it(tmp_path):
+    path = str(tmp_path / "1259")
+    with open(path, "wb") as file:
+        file.write(os.urandom(SIZE))
+        # the test's own file: without this its pages stay dirty, and dirty pages stay
+        os.fsync(file.fileno())
+    assert _page_cache.count([path]) == _page_cache.Count(1, SIZE, SIZE)
+    _page_cache.evict([path])
+    assert _page_cache.count([path]).resident_bytes == 0
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead: exactly what is read
+        file.seek(SIZE // 2)
+        file.read(64 * 1024)
+    assert _page_cache.count([path]).resident_bytes == 64 * 1024
+
+
+def test_dirty_pages_go_without_a_sync(tmp_path):
+    path = str(tmp_path / "1259")
+    with open(path, "wb") as file:
+        file.write(os.urandom(SIZE))
+    _page_cache.evict([path])
+    assert _page_cache.count([path]).resident_bytes < SIZE
+
+
+def test_dropped_file_is_no_error(tmp_path):
+    path = str(tmp_path / "1259")
+    _page_cache.evict([path])
+    assert _page_cache.count([path]) == _page_cache.Count(0, 0, 0)
+
+
+def test_empty_file(tmp_path):
+    (tmp_path / "1259").write_bytes(b"")
+    assert _page_cache.count([str(tmp_path / "1259")]) == _page_cache.Count(1, 0, 0)
+
+
+def test_last_page_is_not_counted_beyond_the_file(tmp_path):
+    (tmp_path / "1259").write_bytes(b"x" * 5000)
+    assert _page_cache.count([str(tmp_path / "1259")]) == _page_cache.Count(1, 5000, 5000)
+
+
+def test_major_version(cluster, tmp_path):
+    assert _page_cache.major_version(str(cluster)) == 15
+    with pytest.raises(ResidencyError, match="is no PostgreSQL data directory"):
+        _page_cache.major_version(str(tmp_path))
+    (tmp_path / "PG_VERSION").write_text("fifteen")
+    with pytest.raises(ResidencyError, match="does not hold a major version"):
+        _page_cache.major_version(str(tmp_path))
+
+
+def test_owner(tmp_path):
+    _page_cache.require_owner(str(tmp_path))
+    foreign = "/"
+    if os.geteuid() == 0:
+        os.chown(str(tmp_path), 65534, -1)
+        foreign = str(tmp_path)
+    with pytest.raises(ResidencyError, match="become the owner"):
+        _page_cache.require_owner(foreign)
+
+
+def test_postmaster(tmp_path):
+    data = str(tmp_path)
+    assert _page_cache.postmaster_pid(data) is None
+    process = subprocess.Popen(["sleep", "60"], cwd=data)
+    try:
+        (tmp_path / "postmaster.pid").write_text("%d\n%s\n" % (process.pid, data))
+        assert _page_cache.postmaster_pid(data) == process.pid
+    finally:
+        process.kill()
+        process.wait()
+    assert _page_cache.postmaster_pid(data) is None
+
+
+def test_crashed_servers_number_is_another_process_now(tmp_path):
+    (tmp_path / "postmaster.pid").write_text("%d\n" % os.getpid())
+    assert _page_cache.postmaster_pid(str(tmp_path)) is None

@@ -1,0 +1,44 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.module_utils import _units
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 kB"),
+        (10 * 1024, "10.0 kB"),
+        (999 * 1024, "999 kB"),
+        (1000 * 1024, "0.98 MB"),
+        (1024**3, "1.00 GB"),
+        (5000 * 1024**4, "5000 TB"),
+    ],
+)
+def test_human_bytes(count, text):
+    assert _units.human_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (3900, "1 h 5 min")],
+)
+def test_human_seconds(seconds, text):
+    assert _units.human_seconds(seconds) == text
+
+
+def test_percent_never_rounds_up_to_the_gate():
+    assert _units.percent(99999, 100000) == 99.99
+    assert _units.percent(1, 3) == 33.33
+    assert _units.percent(3, 3) == 100.0
+
+
+def test_nothing_of_nothing_is_all_of_it():
+    assert _units.percent(0, 0) == 100.0
