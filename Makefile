@@ -1,0 +1,45 @@
+# Each recipe is a script in build-tools/ or demo/; they install what they need and say so.
+# Presupposed: Debian 12, make, git, /usr/bin/python3; root where something is installed.
+
+SCENARIO ?= default
+COMMAND ?= test
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo demo-clean
+demo: ## a primary and two standbys on this machine: snapshot, cold, warm-up, one table (root)
+	@demo/run
+
+demo-clean: ## stop and remove the fleet of `make demo` (root)
+	@demo/clean
+
+.PHONY: test test-lint test-unit test-sanity test-extension test-molecule
+test: ## all tests below, one after the other, and the sum (root)
+	@build-tools/test lint unit sanity extension molecule
+
+test-lint: ## ansible-lint, antsibull-docs, antsibull-changelog, ruff, mypy, cppcheck
+	@build-tools/lint
+
+test-unit: ## the Python engines, with pytest
+	@build-tools/unit
+
+test-sanity: ## ansible-test sanity on ansible-core 2.19 and 2.18
+	@build-tools/sanity development core-2.18
+
+test-extension: ## the C extension against PostgreSQL 15, a standby included (root)
+	@build-tools/extension
+
+test-molecule: ## SCENARIO=default: two hosts with systemd, in Docker (root); COMMAND=converge, verify ...
+	@build-tools/molecule $(SCENARIO) $(COMMAND)
+
+.PHONY: build changelog clean
+build: ## the working tree as build/ansible_collections/pgfleet/cache
+	@build-tools/tree
+
+changelog: ## CHANGELOG.md from changelogs/fragments
+	@build-tools/changelog
+
+clean: ## remove build/ (not the fleet of `make demo`, not the Docker image)
+	rm -rf build

@@ -1,0 +1,69 @@
+# Shared by the scripts in this directory; sourced, never run.
+# shellcheck shell=bash
+
+set -euo pipefail
+
+# The collection's root: every script works from there.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+build=$root/build
+# shellcheck disable=SC2034  # used by the scripts that source this
+tree=$build/ansible_collections/pgfleet/cache   # what is linted and tested
+
+say() { printf '==> %s\n' "$*"; }
+
+# die "what is wrong" "what to do about it"
+die() {
+    printf 'ERROR: %s\n' "$1" >&2
+    [ -z "${2:-}" ] || printf '       %s\n' "$2" >&2
+    exit 1
+}
+
+need_root() {
+    [ "$(id -u)" -eq 0 ] ||
+        die "$1 needs root." "Run it again as root: sudo make ${2:-}"
+}
+
+on_debian() { [ -r /etc/debian_version ] && command -v apt-get >/dev/null; }
+
+# install_packages "why" package...: what is missing, by apt, said beforehand.
+install_packages() {
+    local why=$1 package
+    local -a missing=()
+    shift
+    for package in "$@"; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
+            missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+
+    on_debian ||
+        die "This machine has no apt, and needs: ${missing[*]} ($why)." \
+            "Use Debian 12, a virtual machine will do."
+    [ "$(id -u)" -eq 0 ] ||
+        die "These Debian packages are missing: ${missing[*]} ($why)." \
+            "Run this again as root, or first: sudo apt-get install ${missing[*]}"
+
+    say "Installing with apt ($why): ${missing[*]}"
+    # Another apt may be at work (unattended-upgrades on a fresh machine).
+    local -a apt=(apt-get -qq -o DPkg::Lock::Timeout=300)
+    # A third-party source that cannot be reached must not stop us.
+    "${apt[@]}" update || say "apt-get update had errors (above); going on with the lists there are"
+    without_main_cluster env DEBIAN_FRONTEND=noninteractive \
+        "${apt[@]}" -y --no-install-recommends install "${missing[@]}" >/dev/null
+}
+
+# Debian's postgresql-15 creates and starts a cluster "main" when it is first
+# installed. Nobody asked for one on this machine.
+without_main_cluster() (
+    directory=/etc/postgresql-common/createcluster.d
+    file=$directory/zz-pgfleet-no-main-cluster.conf
+    trap 'rm -f "$file"' EXIT
+    mkdir -p "$directory"
+    echo "create_main_cluster = false" >"$file"
+    "$@"
+)
+
+# checksum file...: one word for the content of all of them
+checksum() { cat "$@" | sha256sum | cut -c 1-16; }

@@ -1,0 +1,125 @@
+"""The main job as the machine shows it: nothing here asks the collection.
+
+side_effect.yml has the tests' own mincore reader count after the snapshot,
+after the cold restart and after the warm-up; these tests compare the counts.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+DATA_DIRECTORY = "/var/lib/postgresql/15/main"
+
+
+@pytest.fixture(name="sql")
+def fixture_sql(host):
+    """Run a query as the superuser; the rows as lists of strings."""
+
+    def sql(query):
+        command = f"psql -XAtF'\t' -v ON_ERROR_STOP=1 -c {quote(query)}"
+        output = host.run_expect([0], f"runuser -u postgres -- {command}").stdout
+        return [line.split("\t") for line in output.splitlines()]
+
+    return sql
+
+
+@pytest.fixture(name="pages")
+def fixture_pages(host):
+    """The pages counted at a moment: a set of (file, page)."""
+
+    def pages(moment, path=None):
+        files = json.loads(host.file(f"/var/lib/pgfleet-test/{moment}.json").content_string)
+        return {
+            (name, page)
+            for name, counted in files.items()
+            if path is None or name == path
+            for first, count in counted["resident"]
+            for page in range(first, first + count)
+        }
+
+    return pages
+
+
+def quote(text):
+    """Text as one word of a shell command."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def relation(sql, name):
+    """File and number of 4 KiB pages of a relation."""
+    ((path, size),) = sql(f"SELECT pg_relation_filepath('{name}'), pg_relation_size('{name}')")
+    return path, int(size) // 4096
+
+
+def test_postgresql_runs_again(host, sql):
+    assert host.service("postgresql@15-main").is_running
+    assert sql("SELECT count(*) FROM passenger") == [["300000"]]
+
+
+def test_extension_is_installed_and_answers(sql):
+    assert sql("SELECT extversion FROM pg_extension WHERE extname = 'pg_residency'") == [["0.1.0"]]
+    assert sql("SELECT residency_version()") == [["0.1.0"]]
+
+
+def test_rights(sql):
+    """Nothing for PUBLIC; changing is for residency_admin, reading for pg_monitor."""
+    assert sql("SELECT rolcanlogin FROM pg_roles WHERE rolname = 'residency_admin'") == [["f"]]
+    assert (
+        sql("""
+            SELECT p.proname
+            FROM pg_depend AS d
+            JOIN pg_extension AS e ON d.refobjid = e.oid AND e.extname = 'pg_residency'
+            JOIN pg_proc AS p ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
+            CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+            WHERE a.grantee = 0""")
+        == []
+    )
+    allowed = "SELECT has_function_privilege('{}', '{}', 'EXECUTE')"
+    assert sql(allowed.format("residency_admin", "residency_snapshot(text, int)")) == [["t"]]
+    assert sql(allowed.format("pg_monitor", "residency_snapshot(text, int)")) == [["f"]]
+    assert sql(allowed.format("pg_monitor", "residency_snapshots()")) == [["t"]]
+
+
+def test_build_leaves_nothing_behind(host):
+    left = host.run("find /tmp /var/tmp /root /home -name '*pg_residency*' -o -name 'residency*.o'")
+    assert left.stdout == ""
+
+
+def test_snapshot_is_a_private_file_beside_the_data(host):
+    folder = host.file(f"{DATA_DIRECTORY}/pg_residency")
+    assert (folder.user, folder.mode) == ("postgres", 0o700)
+    (name,) = [name for name in folder.listdir() if name.endswith(".snapshot")]
+    assert name.startswith("warm@")
+    file = host.file(f"{DATA_DIRECTORY}/pg_residency/{name}")
+    assert (file.user, file.mode) == ("postgres", 0o600)
+    # 8 KiB blocks as runs: far below a byte per block
+    assert 0 < file.size < 64 * 1024
+
+
+def test_before_the_snapshot_one_table_was_warm_and_another_half(sql, pages):
+    path, size = relation(sql, "passenger")
+    assert len(pages("snapshot", path)) >= 0.95 * size
+    path, size = relation(sql, "boarding_pass")
+    assert 0.4 * size <= len(pages("snapshot", path)) <= 0.9 * size
+
+
+def test_the_restart_was_cold(sql, pages):
+    for name in ("passenger", "boarding_pass"):
+        path, size = relation(sql, name)
+        assert len(pages("cold", path)) <= 0.01 * size
+    assert len(pages("cold")) <= 0.02 * len(pages("snapshot"))
+
+
+def test_the_warm_up_brought_back_what_was_resident(pages):
+    """At least 90 %: the kernel may page out what nobody touches."""
+    wanted = pages("snapshot")
+    assert len(wanted & pages("warm")) >= 0.90 * len(wanted)
+
+
+def test_the_warm_up_brought_back_little_else(sql, pages):
+    """Gaps of a few blocks may be read along; the cold half of a table may not."""
+    path, _size = relation(sql, "boarding_pass")
+    wanted = pages("snapshot", path)
+    assert len(pages("warm", path) - wanted) <= 0.05 * len(wanted)

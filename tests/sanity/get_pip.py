@@ -1,0 +1,21 @@
+"""What ansible-test downloads as get-pip.py, without the download.
+
+Installs pip into the environment that runs this, from the pip wheel in the
+folder of this file. build-tools/sanity copies both to where ansible-test
+looks before it asks the network.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import runpy
+import sys
+
+folder = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, glob.glob(os.path.join(folder, "pip-*.whl"))[0])
+
+# Options of get-pip.py that pip itself does not know.
+options = [a for a in sys.argv[1:] if a not in ("--no-setuptools", "--no-wheel")]
+sys.argv = ["pip", "install", "--no-index", "--find-links", folder, *options]
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
