@@ -203,6 +203,7 @@ wait_for_machine(Run *run)
 			return;
 	}
 	run->job.state = JOB_RUNNING;
+	run->job.started_at = GetCurrentTimestamp();
 	if (run->job.budget_is_measured)
 		run->job.budget_bytes = (int64) Min(restore_budget(), (uint64) PG_INT64_MAX);
 	run->control.budget = (uint64) run->job.budget_bytes;
