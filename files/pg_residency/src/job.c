@@ -233,7 +233,7 @@ run_job(Run *run, MemoryContext per_segment)
 		run->job.segments_done++;
 		planned.done = true;
 		job_write_planned(run->fd, i, &planned);
-		machine_note_bytes(run->control.used);
+		machine_note_bytes((uint64) run->job.total.resident * BLCKSZ);
 	}
 }
 

@@ -8,6 +8,7 @@
 #include "pg_residency.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 #include "miscadmin.h"
 
 #define MACHINE_FILE "/dev/shm/pgfleet.pg_residency"
-#define MACHINE_MAGIC 0x50475231
+#define MACHINE_MAGIC 0x50475232
 #define CLUSTERS 64
 
 /*
@@ -28,8 +29,9 @@
 typedef struct Restored
 {
 	uint64		cluster;		/* 0: free */
-	uint64		bytes;
+	uint64		bytes;			/* resident when its restore ended */
 	int64		at;				/* seconds since 1970 */
+	int64		postmaster;		/* its pid: what a server that is gone had cached is nobody's any more */
 } Restored;
 
 typedef struct Ledger
@@ -111,7 +113,13 @@ read_ledger(int fd, Ledger *ledger)
 	}
 }
 
-/* Bytes that restores of the machine's other clusters have brought in lately. */
+static bool
+is_alive(int64 pid)
+{
+	return pid > 0 && pid <= PG_INT32_MAX && (kill((pid_t) pid, 0) == 0 || errno == EPERM);
+}
+
+/* Bytes of the page cache that belong to the machine's other clusters, by their restores of late. */
 uint64
 machine_others_bytes(void)
 {
@@ -126,12 +134,16 @@ machine_others_bytes(void)
 	read_ledger(fd, &ledger);
 	close(fd);
 	for (int i = 0; i < CLUSTERS; i++)
-		if (ledger.restored[i].cluster != 0 && ledger.restored[i].cluster != me && ledger.restored[i].at >= oldest)
-			bytes += Min(ledger.restored[i].bytes, PG_UINT64_MAX - bytes);
+	{
+		const Restored *r = &ledger.restored[i];
+
+		if (r->cluster != 0 && r->cluster != me && r->at >= oldest && is_alive(r->postmaster))
+			bytes += Min(r->bytes, PG_UINT64_MAX - bytes);
+	}
 	return bytes;
 }
 
-/* Notes what this cluster's restore has brought in. */
+/* Notes what this cluster's restore has made resident. */
 void
 machine_note_bytes(uint64 bytes)
 {
@@ -157,6 +169,7 @@ machine_note_bytes(uint64 bytes)
 	ledger.restored[mine].cluster = me;
 	ledger.restored[mine].bytes = bytes;
 	ledger.restored[mine].at = (int64) time(NULL);
+	ledger.restored[mine].postmaster = PostmasterPid;
 	/* nobody else writes: the one who restores has the machine's turn */
 	(void) !pwrite(fd, &ledger, sizeof(ledger), 0);
 	close(fd);

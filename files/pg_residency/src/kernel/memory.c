@@ -20,6 +20,7 @@ struct level
 {
 	uint64_t	total;
 	uint64_t	available;
+	uint64_t	free;
 	uint64_t	dirty;
 	uint64_t	active_file;
 };
@@ -67,6 +68,7 @@ consider(struct pc_memory *memory, const struct level *level)
 	if (rest - hot >= memory->budget)
 		return;
 	memory->available = level->available;
+	memory->free = level->free;
 	memory->dirty = level->dirty;
 	memory->reserve = reserve;
 	memory->hot = hot;
@@ -138,6 +140,7 @@ consider_cgroup(struct pc_memory *memory, const char *folder, const struct cgrou
 	find_value(text, names->writeback, &writeback);
 	level.dirty += writeback;
 	level.available = less(level.total, less(usage, level.active_file + inactive));
+	level.free = less(level.total, usage);
 	memory->cgroup_headroom = least(memory->cgroup_headroom, level.available);
 	consider(memory, &level);
 }
@@ -253,11 +256,13 @@ pc_memory_read(const char *root, struct pc_memory *memory)
 		return -errno;
 	if (!find_value(text, "MemTotal", &host.total) || !find_value(text, "MemAvailable", &host.available))
 		return -EINVAL;
+	find_value(text, "MemFree", &host.free);
 	find_value(text, "Active(file)", &host.active_file);
 	find_value(text, "Dirty", &host.dirty);
 	find_value(text, "Writeback", &writeback);
 	host.total *= 1024;
 	host.available *= 1024;
+	host.free *= 1024;
 	host.active_file *= 1024;
 	host.dirty = (host.dirty + writeback) * 1024;
 	memory->host_available = host.available;

@@ -16,11 +16,13 @@
  *   hot        file cache on the kernel's active list, which is what the foreground uses; but never more than half of
  *              what is available, for on a long-running server the active list holds nearly everything, and that one
  *              must be able to warm up too
+ *   free       of what is available, what holds nothing now
  *   budget     available - dirty - reserve - hot, not below 0
  */
 struct pc_memory
 {
 	uint64_t	available;
+	uint64_t	free;
 	uint64_t	dirty;
 	uint64_t	reserve;
 	uint64_t	hot;

@@ -70,6 +70,7 @@ test_host(void **state)
 	(void) state;
 	assert_int_equal(pc_memory_read(root, &m), 0);
 	assert_int_equal(m.available, 16384 * MIB);
+	assert_int_equal(m.free, 1024 * MIB);
 	assert_int_equal(m.dirty, 64 * MIB);
 	assert_int_equal(m.reserve, 1024 * MIB);
 	assert_int_equal(m.hot, 1024 * MIB);
@@ -135,6 +136,7 @@ test_cgroup_v1(void **state)
 			 "cache 16777216\nactive_file 1\ntotal_active_file 0\ntotal_inactive_file 16777216\ntotal_dirty 0\ntotal_writeback 0\n");
 	assert_int_equal(pc_memory_read(root, &m), 0);
 	assert_int_equal(m.cgroup_headroom, 112 * MIB);
+	assert_int_equal(m.free, 96 * MIB);
 	assert_int_equal(m.budget, (112 - 4) * MIB);
 
 	/* a container sees its own part of the tree as the root of it, under the whole path */
