@@ -8,56 +8,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from ansible_collections.pgfleet.cache.plugins.module_utils import _names
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._units import percent
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, ConnectTo, Names, Place, Relation
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks, human_percent, percent
 
 LISTED = 20  # relations and segments in a result: it travels, and is printed, for every host
-
-SHARED = 0  # the database OID of the shared catalogs
-
-_KINDS = {
-    "r": "table",
-    "i": "index",
-    "t": "toast",
-    "m": "materialized view",
-    "S": "sequence",
-}
-
-_NAMES = """
-SELECT place.tablespace::bigint, place.relfilenumber::bigint,
-       pg_catalog.format('%%I.%%I', n.nspname, c.relname) AS relation,
-       c.relkind::text AS relkind, i.indrelid IS NOT NULL AND t.oid IS NOT NULL AS toast_index,
-       CASE WHEN o.oid IS NOT NULL THEN pg_catalog.format('%%I.%%I', onsp.nspname, o.relname) END AS belongs_to
-FROM unnest(%s::bigint[]::oid[], %s::bigint[]::oid[]) AS place (tablespace, relfilenumber)
-JOIN pg_catalog.pg_class AS c
-  ON c.oid = pg_catalog.pg_filenode_relation(place.tablespace, place.relfilenumber)
-JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = c.oid
-LEFT JOIN pg_catalog.pg_class AS t ON t.reltoastrelid = coalesce(i.indrelid, c.oid)
-LEFT JOIN pg_catalog.pg_class AS o ON o.oid = coalesce(t.oid, i.indrelid)
-LEFT JOIN pg_catalog.pg_namespace AS onsp ON onsp.oid = o.relnamespace
-"""
-
-
-class Place(NamedTuple):
-    """Where a relation's files are. A relfilenumber alone is not unique across tablespaces."""
-
-    database: int
-    tablespace: int
-    relfilenumber: int
 
 
 @dataclass
 class Amount:
-    """Blocks of a snapshot; ``resident`` and ``gone`` never overlap."""
+    """Blocks that are wanted; ``resident`` and ``gone`` never overlap."""
 
     wanted: int = 0
     resident: int = 0
     gone: int = 0
     over_budget: int = 0
+    loaded: int = 0
 
     @property
     def missing(self) -> int:
@@ -77,19 +46,23 @@ class Amount:
         self.resident += other.resident
         self.gone += other.gone
         self.over_budget += other.over_budget
+        self.loaded += other.loaded
 
-    def as_result(self) -> Dict[str, int]:
+    def as_result(self) -> Dict[str, Any]:
         return {
+            "residency": self.residency,
             "wanted": self.wanted,
             "resident": self.resident,
+            "missing": self.missing,
             "gone": self.gone,
             "over_budget": self.over_budget,
+            "loaded": self.loaded,
         }
 
 
 @dataclass
 class Segment:
-    segment_no: int
+    segment_no: Optional[int]  # None: of a relation that is wanted whole
     place: Place
     fork: str
     segment: int
@@ -104,37 +77,74 @@ class Measurement:
     segments: List[Segment] = field(default_factory=list)  # coldest first
 
 
-class RelationName(NamedTuple):
-    database: Optional[str]
-    relation: Optional[str]
-    kind: Optional[str]
-    belongs_to: Optional[str]
+def place_of(row: Row) -> Place:
+    return Place(row["database"], row["tablespace"], row["relfilenumber"])
 
 
-def measure(session: Session, snapshot: str, job: Optional[int] = None) -> Measurement:
-    """Count anew; a job adds what it could not load, and why."""
-    rows = session.rows(
-        "SELECT segment_no, tablespace::bigint, database::bigint, relfilenumber::bigint,"
-        " fork, segment, wanted, resident, gone"
+def snapshot_rows(session: Session, snapshot: str) -> List[Row]:
+    """What a snapshot wants of each segment, counted anew."""
+    return session.rows(
+        "SELECT segment_no, tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment,"
+        " blocks, wanted, in_shared_buffers, resident, gone"
         " FROM residency_snapshot_segments(%s) WHERE wanted > 0",
         (snapshot,),
     )
-    outcome: Dict[int, Row] = {}
-    if job is not None:
-        outcome = {
-            row["segment_no"]: row
-            for row in session.rows("SELECT segment_no, over_budget, reason FROM residency_job_segments(%s)", (job,))
+
+
+def whole_rows(session: Session, places: Iterable[Place]) -> List[Row]:
+    """Rows like a snapshot's for relations that are wanted whole: each segment of their main forks."""
+    wanted = set(places)
+    rows: List[Row] = []
+    for database in sorted({place.database for place in wanted}):
+        inside = [place for place in wanted if place.database == database]
+        numbers = [place.relfilenumber for place in inside]
+        buffers = {
+            place_of(row): row["only_in_buffers"]
+            for row in session.rows(
+                "SELECT tablespace::bigint, database::bigint, relfilenumber::bigint, blocks - in_page_cache AS only_in_buffers"
+                " FROM residency_shared_buffers(true)"
+                " WHERE fork = 'main' AND database = %s AND relfilenumber = ANY (%s::bigint[]::oid[])",
+                (database, numbers),
+            )
         }
-    return summarize(rows, outcome)
+        for row in session.rows(
+            "SELECT NULL::int AS segment_no, tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment,"
+            " blocks, blocks AS wanted, 0::bigint AS in_shared_buffers, resident, 0::bigint AS gone"
+            " FROM residency_segments(%s) WHERE fork = 'main' AND blocks > 0 AND database = %s"
+            " AND relfilenumber = ANY (%s::bigint[]::oid[]) ORDER BY tablespace, relfilenumber, segment",
+            (database, database, numbers),
+        ):
+            place = place_of(row)
+            if place not in wanted:
+                continue
+            # which segment the buffers belong to is not told, and makes no difference to the sum
+            more = min(row["blocks"] - row["resident"], buffers.get(place, 0))
+            buffers[place] = buffers.get(place, 0) - more
+            rows.append(dict(row, resident=row["resident"] + more))
+    return rows
 
 
-def summarize(rows: Iterable[Row], outcome: Mapping[int, Row]) -> Measurement:
+def job_outcome(session: Session, job: int) -> Dict[Tuple[Place, str, int], Row]:
+    return {
+        (place_of(row), row["fork"], row["segment"]): row
+        for row in session.rows(
+            "SELECT tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment, loaded, over_budget, reason"
+            " FROM residency_job_segments(%s)",
+            (job,),
+        )
+    }
+
+
+def summarize(rows: Iterable[Row], outcome: Mapping[Tuple[Place, str, int], Row]) -> Measurement:
+    """A job's outcome adds what it loaded, what it could not load, and why."""
     result = Measurement()
     by_place: Dict[Place, Amount] = {}
     for row in rows:
-        job_row = outcome.get(row["segment_no"], {})
-        amount = Amount(row["wanted"], row["resident"], row["gone"], job_row.get("over_budget", 0))
-        place = Place(row["database"], row["tablespace"], row["relfilenumber"])
+        place = place_of(row)
+        job_row = outcome.get((place, row["fork"], row["segment"]), {})
+        amount = Amount(
+            row["wanted"], row["resident"], row["gone"], job_row.get("over_budget", 0), job_row.get("loaded", 0)
+        )
         result.total.add(amount)
         by_place.setdefault(place, Amount()).add(amount)
         result.segments.append(
@@ -151,68 +161,31 @@ def _coldness(amount: Amount) -> Tuple[int, int]:
 
 
 def name_places(
-    places: Iterable[Place], session: Session, connect_to: Callable[[str], Session]
-) -> Dict[Place, RelationName]:
-    """Names as each database's own catalogs know them; of dropped or rewritten relations only the database."""
+    places: Iterable[Place], session: Session, connect_to: ConnectTo, former: Optional[Names] = None
+) -> Names:
+    """Names of today; what has none today (dropped, rewritten) keeps the one it had in the snapshot."""
     wanted = set(places)
-    databases = {
-        row["oid"]: row
-        for row in session.rows(
-            "SELECT oid::bigint, datname, datallowconn, datname = current_database() AS here FROM pg_catalog.pg_database"
-        )
-    }
-    names: Dict[Place, RelationName] = {}
-    for oid in sorted({place.database for place in wanted}):
-        inside = [place for place in wanted if place.database == oid]
-        database = databases.get(oid)
-        datname = database["datname"] if database else None
-        names.update((place, RelationName(datname, None, None, None)) for place in inside)
-        if oid == SHARED or (database and database["here"]):
-            names.update(_look_up(session, inside, datname))
-        elif database and database["datallowconn"]:
-            names.update(_look_up_elsewhere(connect_to, inside, database["datname"]))
+    names = _names.at_places(wanted, session, connect_to)
+    if former is not None:
+        for place in wanted:
+            if place in former.relations and place not in names.relations:
+                names.relations[place] = former.relations[place]
+        for oid, name in former.databases.items():
+            names.databases.setdefault(oid, name)
     return names
 
 
-def _look_up_elsewhere(
-    connect_to: Callable[[str], Session], places: List[Place], datname: str
-) -> Dict[Place, RelationName]:
-    try:
-        session = connect_to(datname)
-    except ResidencyError:
-        return {}  # names are a service: a database that lets nobody in stays a number
-    try:
-        return _look_up(session, places, datname)
-    finally:
-        session.close()
-
-
-def _look_up(session: Session, places: List[Place], datname: Optional[str]) -> Dict[Place, RelationName]:
-    rows = session.rows(_NAMES, ([place.tablespace for place in places], [place.relfilenumber for place in places]))
-    return {
-        Place(places[0].database, row["tablespace"], row["relfilenumber"]): RelationName(
-            datname,
-            row["relation"],
-            "toast index" if row["toast_index"] else _KINDS.get(row["relkind"], row["relkind"]),
-            row["belongs_to"],
-        )
-        for row in rows
-    }
-
-
-def describe(measurement: Measurement, names: Mapping[Place, RelationName]) -> Dict[str, List[Dict[str, Any]]]:
+def describe(measurement: Measurement, names: Names) -> Dict[str, List[Dict[str, Any]]]:
     """The bounded rows of a result."""
     relations = [
-        dict(_identity(place, names), residency=amount.residency, **amount.as_result())
-        for place, amount in measurement.relations[:LISTED]
+        dict(identity(place, names), **amount.as_result()) for place, amount in measurement.relations[:LISTED]
     ]
     segments = [
         dict(
-            _identity(one.place, names),
+            identity(one.place, names),
             segment_no=one.segment_no,
             fork=one.fork,
             segment=one.segment,
-            residency=one.amount.residency,
             reason=one.reason,
             **one.amount.as_result()
         )
@@ -227,14 +200,42 @@ def listed_places(measurement: Measurement) -> List[Place]:
     ]
 
 
-def _identity(place: Place, names: Mapping[Place, RelationName]) -> Dict[str, Any]:
-    name = names.get(place, RelationName(None, None, None, None))
+def identity(place: Place, names: Names) -> Dict[str, Any]:
+    relation: Optional[Relation] = names.relations.get(place)
     return {
-        "database": name.database,
-        "relation": name.relation,
-        "kind": name.kind,
-        "belongs_to": name.belongs_to,
+        "database": names.databases.get(place.database),
+        "relation": relation.name if relation else None,
+        "kind": relation.kind if relation else None,
+        "belongs_to": relation.owner if relation else None,
         "database_oid": place.database,
         "tablespace": place.tablespace,
         "relfilenumber": place.relfilenumber,
+    }
+
+
+def label(row: Dict[str, Any]) -> str:
+    """A row of a result, as a message names its relation."""
+    where = row["database"] or ("all databases" if row["database_oid"] == SHARED else "a dropped database")
+    if row["relation"] is None:
+        return "relfilenumber %d in %s" % (row["relfilenumber"], where)
+    owner = " of %s" % row["belongs_to"] if row["belongs_to"] else ""
+    return "%s %s%s in %s" % (row["kind"], row["relation"], owner, where)
+
+
+def diff(header: str, lines: Sequence[Tuple[str, int, int, int]]) -> Dict[str, str]:
+    """What --diff shows: label, blocks, and how many of them are resident before and after."""
+
+    def text(which: int) -> str:
+        return "".join(
+            "%s: %s of %s, %s\n"
+            % (line[0], human_blocks(line[which]), human_blocks(line[1]), human_percent(percent(line[which], line[1])))
+            for line in lines
+            if line[2] != line[3]
+        )
+
+    return {
+        "before_header": "%s, before" % header,
+        "after_header": "%s, after" % header,
+        "before": text(2),
+        "after": text(3),
     }
