@@ -20,6 +20,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import (
 
 EXTENSION = "pg_residency"
 MINIMUM_VERSION = "0.1.0"  # what this collection's modules call
+LONGEST_QUERY = 500  # characters: a result stays small, however many segments a statement names
 
 Row = Dict[str, Any]
 
@@ -90,7 +91,7 @@ class Session:
         """Name a changing statement in ``queries`` without running it, as check mode does."""
         cursor = self._connection.cursor(**postgres.pg_cursor_args)
         try:
-            self.queries.append(to_native(cursor.mogrify(sql, params)))
+            self.queries.append(_shorten(to_native(cursor.mogrify(sql, params))))
         finally:
             cursor.close()
 
@@ -180,6 +181,11 @@ def _explain_statement(error: Any) -> str:
         sentence = "%s: %s" % (sentence, diagnosis.message_detail.rstrip("."))
     remedy = _STATEMENT_REMEDIES.get(state) if "residency" in sentence else diagnosis.message_hint
     return "PostgreSQL says: %s.%s" % (sentence, " " + remedy if remedy else "")
+
+
+def _shorten(query: str) -> str:
+    more = len(query) - LONGEST_QUERY
+    return query if more <= 0 else "%s... (%d more characters)" % (query[:LONGEST_QUERY], more)
 
 
 def _first_line(error: Any) -> str:

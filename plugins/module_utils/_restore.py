@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple, cast
+from typing import Any, Dict, List, Optional, Tuple, cast
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _residency, _snapshot
+from ansible_collections.pgfleet.cache.plugins.module_utils import _deadline, _residency, _selection, _snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._residency import Measurement
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import ConnectTo, Patterns
+from ansible_collections.pgfleet.cache.plugins.module_utils._selection import Selection, Wish
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
     BLOCK_BYTES,
     human_blocks,
@@ -30,6 +31,7 @@ RUNNING = ("starting", "waiting", "running")
 WAIT_TIMEOUT = 3600
 STOPPING = 5  # seconds that a job may take to notice its own time limit
 NAMED = 5  # relations named in a message
+TELLING = 128  # blocks that a job must have loaded to tell a rate
 
 # A running job counts what it loads at once, and everything else when a segment is done: what it loads of the segment
 # at hand is the difference to the segments' own counts.
@@ -43,19 +45,47 @@ SELECT job, snapshot, generation, state, planned, loaded, extra, over_budget, fa
 FROM residency_jobs
 """
 _START = "SELECT residency_restore_start(%s, %s::jsonb) AS job"
+# a job with a rate of its own tells that rate, not the host's
+_SPEED = """
+SELECT job, loaded, extract(epoch FROM finished_at - started_at)::float8 AS seconds
+FROM residency_jobs
+WHERE state = 'done' AND rate_bytes IS NULL AND loaded >= %s AND finished_at > started_at
+ORDER BY job DESC LIMIT 1
+"""
 
 
 @dataclass(frozen=True)
 class Options:
     name: Optional[str]
     job: Optional[int]
+    relations: List[str]
+    databases: List[str]
+    order: str
+    rewritten: str
+    fallback_relations: List[str]
     min_residency: float
     max_gone: float
     budget: Optional[int]
     rate: Optional[int]
+    deadline: Optional[str]
     wait: bool
     wait_timeout: int
     wait_sleep: float
+
+    def wish(self) -> Wish:
+        return Wish(
+            relations=Patterns("relations", self.relations),
+            databases=Patterns("databases", self.databases),
+            fallback_relations=Patterns("fallback_relations", self.fallback_relations),
+            order=self.order,
+            load_rewritten=self.rewritten == "load",
+        )
+
+    def time_limit(self) -> int:
+        """Whole seconds, until wait_timeout or the deadline."""
+        if self.deadline is None:
+            return self.wait_timeout
+        return min(self.wait_timeout, int(_deadline.seconds_left(_deadline.parse(self.deadline))))
 
 
 def check_options(options: Options) -> None:
@@ -69,36 +99,38 @@ def check_options(options: Options) -> None:
             raise ResidencyError("%s is %g: it has to be more than 0." % (option, value))
     if options.name is not None:
         _snapshot.check_name(options.name, generation_allowed=True)
+    options.wish()
+    # a job that is waited for may have ended at its deadline
+    if options.job is None:
+        options.time_limit()
+    elif options.deadline is not None:
+        _deadline.parse(options.deadline)
 
 
-def restore(
-    session: Session, options: Options, check_mode: bool, connect_to: Callable[[str], Session]
-) -> Dict[str, Any]:
+def restore(session: Session, options: Options, check_mode: bool, connect_to: ConnectTo) -> Dict[str, Any]:
     """The whole of the module residency_restore, from a session with the extension attached."""
     snapshot, job = _find(session, options)
-    name = _snapshot.full_name(snapshot)
 
-    started = False
+    started = None
     if job is None:
-        before = _residency.measure(session, name)
-        if check_mode:
-            _record_start(session, name, options)
-            return _plan(session, snapshot, before, options, connect_to)
-        if before.total.missing == 0:
+        before = _select(session, snapshot, None, options, connect_to)
+        if check_mode or before.measurement.total.missing == 0:
+            if check_mode:
+                return _plan(session, snapshot, before, options, connect_to)
             return _judge(session, snapshot, None, before, options, connect_to)
-        job = _start(session, name, options)
-        started = True
+        job = _start(session, snapshot, before, options)
+        started = before
 
     if options.wait and not check_mode:
-        job = _wait(session, job, options, options.wait_timeout + (STOPPING if started else 0))
+        job = _wait(session, job, options, started is not None)
         if job["state"] in RUNNING:
-            result = _progress(session, snapshot, job, started)
+            result = _progress(session, snapshot, job, options, started)
             raise ResidencyError(
                 "Not finished within wait_timeout of %s: %s" % (human_seconds(options.wait_timeout), result["msg"]), result
             )
     if job["state"] in RUNNING:
-        return _progress(session, snapshot, job, started)
-    return _judge(session, snapshot, job, _residency.measure(session, name, job["job"]), options, connect_to)
+        return _progress(session, snapshot, job, options, started)
+    return _judge(session, snapshot, job, _select(session, snapshot, job, options, connect_to), options, connect_to)
 
 
 def empty_result() -> Dict[str, Any]:
@@ -117,31 +149,39 @@ def empty_result() -> Dict[str, Any]:
         "extra": 0,
         "over_budget": 0,
         "gone": None,
+        "rewritten": None,
         "failed_blocks": 0,
         "residency": None,
         "gone_percent": None,
         "budget_bytes": None,
         "seconds": 0.0,
         "bytes_per_second": 0,
+        "expected_seconds": None,
         "relations": [],
         "segments": [],
         "queries": [],
+        "warnings": [],
+        "diff": {"before": "", "after": ""},
     }
 
 
-def _find(session: Session, options: Options) -> Tuple[Row, Optional[Row]]:
-    """The snapshot, and the job that was named or that restores this snapshot just now."""
+def _find(session: Session, options: Options) -> Tuple[Optional[Row], Optional[Row]]:
+    """The snapshot (None: there is none yet, or the job has none), and the job that was named or runs just now."""
     if options.job is not None:
         job = _job(session, options.job)
-        if options.name not in (None, job["snapshot"], _job_snapshot(job)):
-            raise ResidencyError("Job %d restores %s, not %s." % (options.job, _job_snapshot(job), options.name))
-        return _snapshot.find(session, _job_snapshot(job)), job
-    snapshot = _snapshot.find(session, cast(str, options.name))  # the module requires a name or a job
+        label = _job_label(job)
+        if options.name not in (None, job["snapshot"], label) and not (job["snapshot"] is None and options.fallback_relations):
+            raise ResidencyError("Job %d restores %s, not %s." % (options.job, label, options.name))
+        return (None if job["snapshot"] is None else _snapshot.find(session, label)), job
+    name = cast(str, options.name)  # the module requires a name or a job
+    snapshot = None
+    if not options.fallback_relations or _snapshot.select(_snapshot.list_all(session), name):
+        snapshot = _snapshot.find(session, name)
     running = session.row(_JOBS + " WHERE state = ANY (%s)", (list(RUNNING),))
-    if running is not None and _job_snapshot(running) != _snapshot.full_name(snapshot):
+    if running is not None and _job_label(running) != _label(snapshot):
         raise ResidencyError(
             "Job %d restores %s just now, and a cluster runs one job at a time: wait for it, or end it with"
-            " SELECT residency_cancel(%d)." % (running["job"], _job_snapshot(running), running["job"])
+            " SELECT residency_cancel(%d)." % (running["job"], _job_label(running), running["job"])
         )
     return snapshot, running
 
@@ -157,28 +197,42 @@ def _job(session: Session, number: int) -> Row:
     return job
 
 
-def _job_snapshot(job: Row) -> str:
-    return "%s@%d" % (job["snapshot"], job["generation"])
+def _job_label(job: Row) -> str:
+    return _label(None) if job["snapshot"] is None else "%s@%d" % (job["snapshot"], job["generation"])
 
 
-def _start_options(options: Options) -> str:
-    given = {"budget": options.budget, "rate": options.rate, "time_limit": options.wait_timeout}
-    return json.dumps({key: value for key, value in given.items() if value is not None}, sort_keys=True)
+def _label(snapshot: Optional[Row]) -> str:
+    return "relations without a snapshot" if snapshot is None else _snapshot.full_name(snapshot)
 
 
-def _record_start(session: Session, name: str, options: Options) -> None:
-    session.record(_START, (name, _start_options(options)))
+def _select(
+    session: Session, snapshot: Optional[Row], job: Optional[Row], options: Options, connect_to: ConnectTo
+) -> Selection:
+    number = job["job"] if job is not None else None
+    if snapshot is not None:
+        return _selection.of_snapshot(session, snapshot, options.wish(), connect_to, number)
+    if options.fallback_relations or job is None:
+        return _selection.of_relations(session, options.wish(), connect_to, number)
+    return _selection.of_job(session, job)
 
 
-def _start(session: Session, name: str, options: Options) -> Row:
-    number: int = session.change(_START, (name, _start_options(options)))[0]["job"]
+def _start_call(snapshot: Optional[Row], selection: Selection, options: Options) -> Tuple[Optional[str], str]:
+    given = {"budget": options.budget, "rate": options.rate, "time_limit": options.time_limit()}
+    given = {key: value for key, value in given.items() if value is not None}
+    given.update(_selection.start_options(selection))
+    return (None if snapshot is None else _snapshot.full_name(snapshot)), json.dumps(given)
+
+
+def _start(session: Session, snapshot: Optional[Row], selection: Selection, options: Options) -> Row:
+    number: int = session.change(_START, _start_call(snapshot, selection, options))[0]["job"]
     return _job(session, number)
 
 
-def _wait(session: Session, job: Row, options: Options, timeout: float) -> Row:
-    deadline = time.monotonic() + timeout
+def _wait(session: Session, job: Row, options: Options, started: bool) -> Row:
+    """A job that was started here ends by itself at its limit, and is given the time to."""
+    end = time.monotonic() + options.wait_timeout + (STOPPING if started else 0)
     while job["state"] in RUNNING:
-        left = deadline - time.monotonic()
+        left = end - time.monotonic()
         if left <= 0:
             break
         time.sleep(min(options.wait_sleep, left))
@@ -186,14 +240,28 @@ def _wait(session: Session, job: Row, options: Options, timeout: float) -> Row:
     return job
 
 
-def _result(session: Session, snapshot: Row, job: Optional[Row], measured: Optional[Measurement]) -> Dict[str, Any]:
+def _speed(session: Session, options: Options) -> Optional[_deadline.Speed]:
+    """What to reckon with: the newest job that tells a rate, and no more than the rate that is asked for."""
+    job = session.row(_SPEED, (TELLING,))
+    if job is None:
+        return None
+    measured = job["loaded"] * BLOCK_BYTES / job["seconds"]
+    if options.rate is not None and options.rate < measured:
+        return _deadline.Speed(options.rate, "the rate asked for")
+    return _deadline.Speed(measured, "the rate of job %d" % job["job"])
+
+
+def _result(
+    session: Session, snapshot: Optional[Row], job: Optional[Row], selection: Optional[Selection]
+) -> Dict[str, Any]:
     result = empty_result()
-    result.update(snapshot=_snapshot.full_name(snapshot), wanted=snapshot["wanted"], queries=session.queries)
+    result.update(snapshot=None if snapshot is None else _snapshot.full_name(snapshot), queries=session.queries)
     if job is not None:
         result.update(
             job=job["job"],
             state=job["state"],
             progress=percent(min(job["settled"], job["planned"]), job["planned"]),
+            wanted=job["planned"],
             loaded=job["loaded"],
             extra=job["extra"],
             over_budget=job["over_budget"],
@@ -203,83 +271,118 @@ def _result(session: Session, snapshot: Row, job: Optional[Row], measured: Optio
             bytes_per_second=int(job["loaded"] * BLOCK_BYTES / job["seconds"]) if job["seconds"] > 0 else 0,
             changed=job["loaded"] > 0,
         )
-    if measured is not None:
-        total = measured.total
+    if selection is not None:
+        total = selection.measurement.total
         result.update(
+            wanted=total.wanted,
             resident=total.resident,
             missing=total.missing,
             gone=total.gone,
+            rewritten=selection.rewritten_blocks,
             residency=total.residency,
             gone_percent=total.gone_percent,
+            warnings=selection.warnings,
         )
     return result
 
 
 def _with_rows(
-    result: Dict[str, Any], session: Session, measured: Measurement, connect_to: Callable[[str], Session]
+    result: Dict[str, Any],
+    session: Session,
+    selection: Selection,
+    connect_to: ConnectTo,
+    expected: Optional[Dict[_residency.Place, int]] = None,
 ) -> Dict[str, Any]:
-    names = _residency.name_places(_residency.listed_places(measured), session, connect_to)
+    """Adds what is known by relation, and residency before and after: of what a job has loaded, or is expected to."""
+    measured = selection.measurement
+    names = _residency.name_places(_residency.listed_places(measured), session, connect_to, selection.former)
     result.update(_residency.describe(measured, names))
+    lines = []
+    for row, (place, amount) in zip(result["relations"], measured.relations):
+        if expected is None:
+            before, after = max(0, amount.resident - amount.loaded), amount.resident
+        else:
+            before, after = amount.resident, amount.resident + expected.get(place, 0)
+        lines.append((_residency.label(row), amount.wanted - amount.gone, before, after))
+    result["diff"] = _residency.diff("resident of %s" % (result["snapshot"] or "the relations"), lines)
     return result
 
 
-def _progress(session: Session, snapshot: Row, job: Row, started: bool) -> Dict[str, Any]:
+def _progress(
+    session: Session, snapshot: Optional[Row], job: Row, options: Options, started: Optional[Selection]
+) -> Dict[str, Any]:
     result = _result(session, snapshot, job, None)
-    if started:
-        result["changed"] = True
     result["msg"] = "Job %d %s %s: %s of %s done, %s loaded in %s." % (
         job["job"],
         "waits for another restore on this machine before" if job["state"] == "waiting" else "restores",
-        _snapshot.full_name(snapshot),
+        _label(snapshot),
         human_percent(result["progress"]),
-        human_blocks(snapshot["wanted"]),
+        human_blocks(result["wanted"]),
         human_blocks(job["loaded"]),
         human_seconds(job["seconds"]),
     )
+    if started is not None:
+        missing = started.measurement.total.missing
+        result.update(changed=True, warnings=started.warnings)
+        result["msg"] += " " + _forecast(session, result, min(missing, job["budget_bytes"] // BLOCK_BYTES), options)
     return result
 
 
+def _forecast(session: Session, result: Dict[str, Any], blocks: int, options: Options) -> str:
+    """Whether the deadline will be kept, said beforehand; if it will not, as a warning too."""
+    speed = _speed(session, options)
+    count = blocks * BLOCK_BYTES
+    result["expected_seconds"] = _deadline.expected_seconds(count, speed)
+    left = None if options.deadline is None else _deadline.seconds_left(_deadline.parse(options.deadline))
+    sentence = _deadline.forecast(count, speed, left)
+    if left is not None and (result["expected_seconds"] is None or result["expected_seconds"] > left):
+        result["warnings"] = [*result["warnings"], sentence]
+    return sentence
+
+
 def _plan(
-    session: Session, snapshot: Row, measured: Measurement, options: Options, connect_to: Callable[[str], Session]
+    session: Session, snapshot: Optional[Row], selection: Selection, options: Options, connect_to: ConnectTo
 ) -> Dict[str, Any]:
-    """Check mode: what a job would load, and what of it has room."""
-    result = _result(session, snapshot, None, measured)
+    """Check mode: what a job would load, what of it has room, and how long that would take."""
+    result = _result(session, snapshot, None, selection)
     budget: int = session.only_row("SELECT budget_bytes FROM residency_budget()")["budget_bytes"]
     if options.budget is not None:
         budget = min(budget, options.budget)
-    missing = measured.total.missing
-    fits = max(0, budget) // BLOCK_BYTES
-    result.update(changed=missing > 0 and fits > 0, budget_bytes=budget, over_budget=max(0, missing - fits))
-    if missing:
+    total = selection.measurement.total
+    fits = min(total.missing, max(0, budget) // BLOCK_BYTES)
+    result.update(changed=fits > 0, budget_bytes=budget, over_budget=total.missing - fits)
+    if total.missing:
+        session.record(_START, _start_call(snapshot, selection, options))
         result["msg"] = "Would load %s of %s: %s is resident, the memory budget is %s%s." % (
-            human_blocks(missing),
-            human_blocks(snapshot["wanted"]),
+            human_blocks(total.missing),
+            human_blocks(total.wanted),
             human_percent(result["residency"]),
             human_bytes(budget),
             ", %s would not fit" % human_blocks(result["over_budget"]) if result["over_budget"] else "",
         )
+        result["msg"] += " " + _forecast(session, result, fits, options)
     else:
-        result["msg"] = _resident_already(snapshot, measured)
-    return _with_rows(result, session, measured, connect_to)
+        result.update(expected_seconds=0.0, msg=_resident_already(snapshot, selection))
+    return _with_rows(result, session, selection, connect_to, _selection.expect(selection, fits))
 
 
 def _judge(
     session: Session,
-    snapshot: Row,
+    snapshot: Optional[Row],
     job: Optional[Row],
-    measured: Measurement,
+    selection: Selection,
     options: Options,
-    connect_to: Callable[[str], Session],
+    connect_to: ConnectTo,
 ) -> Dict[str, Any]:
     """The gate, by what is counted after the job and not by what the job says of itself."""
-    result = _with_rows(_result(session, snapshot, job, measured), session, measured, connect_to)
+    result = _with_rows(_result(session, snapshot, job, selection), session, selection, connect_to)
     if job is None:
         result.update(state="done", progress=100.0)
     shortcomings = _shortcomings(result, options)
     result["reached"] = not shortcomings
     if shortcomings:
-        raise ResidencyError(_failure(result, shortcomings, job), result)
-    result["msg"] = _success(snapshot, job, measured, result)
+        raise ResidencyError(_failure(result, shortcomings, snapshot, job), result)
+    result["msg"] = _success(snapshot, job, selection, result)
     return result
 
 
@@ -298,17 +401,24 @@ def _shortcomings(result: Dict[str, Any], options: Options) -> List[str]:
         )
     if result["gone_percent"] > options.max_gone:
         found.append(
-            "%s of the snapshot is gone, more than max_gone of %s: dropped, shrunk or rewritten"
-            % (human_percent(result["gone_percent"]), human_percent(options.max_gone))
+            "%s of the snapshot is gone, more than max_gone of %s%s"
+            % (
+                human_percent(result["gone_percent"]),
+                human_percent(options.max_gone),
+                ", %s of it because relations were rewritten (rewritten: load would load them whole)"
+                % human_blocks(result["rewritten"])
+                if result["rewritten"] and options.rewritten == "skip"
+                else "",
+            )
         )
     return found
 
 
-def _failure(result: Dict[str, Any], shortcomings: List[str], job: Optional[Row]) -> str:
-    sentences = ["%s: %s." % (result["snapshot"], "; ".join(shortcomings))]
+def _failure(result: Dict[str, Any], shortcomings: List[str], snapshot: Optional[Row], job: Optional[Row]) -> str:
+    sentences = ["%s: %s." % (_subject(snapshot), "; ".join(shortcomings))]
     sentences += _remarks(result, job)
     coldest = [
-        "%s (%s of %s resident)" % (_label(row), human_blocks(row["resident"]), human_blocks(row["wanted"]))
+        "%s (%s of %s resident)" % (_residency.label(row), human_blocks(row["resident"]), human_blocks(row["wanted"]))
         for row in result["relations"][:NAMED]
         if row["resident"] < row["wanted"]
     ]
@@ -317,21 +427,27 @@ def _failure(result: Dict[str, Any], shortcomings: List[str], job: Optional[Row]
     return " ".join(sentences)
 
 
-def _success(snapshot: Row, job: Optional[Row], measured: Measurement, result: Dict[str, Any]) -> str:
+def _success(snapshot: Optional[Row], job: Optional[Row], selection: Selection, result: Dict[str, Any]) -> str:
     if job is None:
-        return _resident_already(snapshot, measured)
+        return _resident_already(snapshot, selection)
+    total = selection.measurement.total
     sentences = [
         "%s: %s of %s is resident; loaded %s in %s, %s/s."
         % (
-            result["snapshot"],
+            _subject(snapshot),
             human_percent(result["residency"]),
-            human_blocks(measured.total.wanted - measured.total.gone),
+            human_blocks(total.wanted - total.gone),
             human_blocks(result["loaded"]),
             human_seconds(result["seconds"]),
             human_bytes(result["bytes_per_second"]),
         )
     ]
     return " ".join(sentences + _remarks(result, job))
+
+
+def _subject(snapshot: Optional[Row]) -> str:
+    label = _label(snapshot)
+    return label if snapshot else label[0].upper() + label[1:]
 
 
 def _remarks(result: Dict[str, Any], job: Optional[Row]) -> List[str]:
@@ -348,16 +464,9 @@ def _remarks(result: Dict[str, Any], job: Optional[Row]) -> List[str]:
     return remarks
 
 
-def _resident_already(snapshot: Row, measured: Measurement) -> str:
+def _resident_already(snapshot: Optional[Row], selection: Selection) -> str:
+    total = selection.measurement.total
     return "%s: all %s that still exists is resident already." % (
-        _snapshot.full_name(snapshot),
-        human_blocks(measured.total.wanted - measured.total.gone),
+        _subject(snapshot),
+        human_blocks(total.wanted - total.gone),
     )
-
-
-def _label(row: Dict[str, Any]) -> str:
-    where = row["database"] or ("all databases" if row["database_oid"] == _residency.SHARED else "a dropped database")
-    if row["relation"] is None:
-        return "relfilenumber %d in %s" % (row["relfilenumber"], where)
-    owner = " of %s" % row["belongs_to"] if row["belongs_to"] else ""
-    return "%s %s%s in %s" % (row["kind"], row["relation"], owner, where)

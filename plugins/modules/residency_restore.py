@@ -328,15 +328,22 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     connect,
     module_argument_spec,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
 
 OPTIONS: Dict[str, Dict[str, Any]] = {
     "name": {"type": "str"},
     "job": {"type": "int"},
+    "relations": {"type": "list", "elements": "str", "default": []},
+    "databases": {"type": "list", "elements": "str", "default": []},
+    "order": {"type": "str", "choices": ["listed", "hottest"], "default": "listed"},
+    "rewritten": {"type": "str", "choices": ["skip", "load"], "default": "skip"},
+    "fallback_relations": {"type": "list", "elements": "str", "default": []},
     "min_residency": {"type": "float", "default": 90},
     "max_gone": {"type": "float", "default": 20},
     "budget": {"type": "bytes"},
     "rate": {"type": "bytes"},
+    "deadline": {"type": "str"},
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": _restore.WAIT_TIMEOUT},
     "wait_sleep": {"type": "float", "default": 1},
@@ -354,9 +361,8 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     except NotInstalledError as error:
         if not module.check_mode:
             raise
-        module.warn(str(error))
         result = _restore.empty_result()
-        result.update(changed=True, msg="Would restore '%s'." % options.name)
+        result.update(changed=True, msg="Would restore '%s'." % options.name, warnings=[str(error)])
         return result
 
 
@@ -366,11 +372,7 @@ def main() -> None:
         required_one_of=[("name", "job")],
         supports_check_mode=True,
     )
-    try:
-        result = run(module)
-    except ResidencyError as error:
-        module.fail_json(**dict(_restore.empty_result(), **dict(error.result, msg=str(error))))
-    module.exit_json(**result)
+    finish(module, run, _restore.empty_result())
 
 
 if __name__ == "__main__":
