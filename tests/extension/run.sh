@@ -3,13 +3,13 @@
 #
 #   tests/extension/run.sh [major]      the PostgreSQL to test, 15 by default; its packages are installed
 #
-# Needs root (it installs the extension for that PostgreSQL, and runs the servers as the user postgres).
+# Needs root, to run the servers as the user postgres. They are a copy of the installed PostgreSQL, which finds its files
+# relative to itself: the extension is installed there, and nothing on this machine changes.
 # With EXPECT=1 the SQL tests' results become what is expected; look at the difference before committing it.
 set -eu
 
 major=${1:-15}
 source=$(cd "$(dirname "$0")/../../files/pg_residency" && pwd)
-bin=/usr/lib/postgresql/$major/bin
 
 # PostgreSQL refuses to run as root and must be able to get here; page cache tests need a real file system
 work=$(mktemp -d /var/tmp/pg_residency_test.XXXXXX)
@@ -21,6 +21,11 @@ as_postgres() { setpriv --reuid postgres --regid postgres --init-groups env HOME
 trap stop EXIT
 trap 'exit 1' HUP INT TERM
 chmod 755 "$work"
+for part in lib share include; do
+	mkdir -p "$work/usr/$part/postgresql"
+	cp -R "/usr/$part/postgresql/$major" "$work/usr/$part/postgresql/"
+done
+bin=$work/usr/lib/postgresql/$major/bin
 
 cp -R "$source" "$work/src"
 cd "$work/src"
