@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _page_cache
+from ansible_collections.pgfleet.cache.plugins.module_utils import _page_cache, _residency
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, connect
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Place
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_BYTES, human_bytes
 
 
 def evict_cluster(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
@@ -24,7 +25,7 @@ def evict_cluster(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]
         major = _page_cache.major_version(given)
         _page_cache.require_owner(given)
         if _page_cache.postmaster_pid(given) is None:
-            return _evict(given, major, "stopped", [], check_mode)
+            return _evict(params, given, major, None, check_mode)
     with closing(_connect(params, given)) as session:
         data_directory = _data_directory(session, given)
         major = _page_cache.major_version(data_directory)
@@ -33,7 +34,7 @@ def evict_cluster(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]
             session.record("CHECKPOINT")
         else:
             session.execute("CHECKPOINT")
-        return _evict(data_directory, major, "running", session.queries, check_mode)
+        return _evict(params, data_directory, major, session, check_mode)
 
 
 def empty_result() -> Dict[str, Any]:
@@ -46,7 +47,9 @@ def empty_result() -> Dict[str, Any]:
         "bytes": 0,
         "resident_bytes_before": 0,
         "resident_bytes_after": 0,
+        "relations": [],
         "queries": [],
+        "diff": {"before": "", "after": ""},
     }
 
 
@@ -70,13 +73,24 @@ def _data_directory(session: Session, given: Optional[str]) -> str:
     return path
 
 
-def _evict(data_directory: str, major: int, server: str, queries: List[str], check_mode: bool) -> Dict[str, Any]:
+def _evict(
+    params: Mapping[str, Any], data_directory: str, major: int, session: Optional[Session], check_mode: bool
+) -> Dict[str, Any]:
     paths = list(_page_cache.relation_files(data_directory, major))
-    before = _page_cache.count(paths)
-    after = before
+    files_before = _page_cache.count_files(paths)
+    files_after = files_before
     if not check_mode:
         _page_cache.evict(paths)
-        after = _page_cache.count(paths)
+        files_after = _page_cache.count_files(paths)
+    before, after = _page_cache.add_up(files_before), _page_cache.add_up(files_after)
+    server = "stopped" if session is None else "running"
+    relations = compare(files_before, [] if check_mode else files_after)
+    names = Names()
+    if session is not None:
+        names = _residency.name_places(
+            [row["place"] for row in relations], session, lambda database: connect(params, database)
+        )
+    rows = [dict(_residency.identity(row.pop("place"), names), **row) for row in relations]
     result = empty_result()
     result.update(
         changed=before.resident_bytes > 0 if check_mode else after.resident_bytes < before.resident_bytes,
@@ -86,10 +100,37 @@ def _evict(data_directory: str, major: int, server: str, queries: List[str], che
         bytes=before.bytes,
         resident_bytes_before=before.resident_bytes,
         resident_bytes_after=after.resident_bytes,
-        queries=queries,
+        relations=[dict(row, resident_bytes_after=row["resident_bytes_before"]) for row in rows] if check_mode else rows,
+        queries=[] if session is None else session.queries,
         msg=_message(before, after, server, check_mode),
+        diff=_residency.diff(
+            "in the page cache",
+            [
+                tuple(
+                    [_residency.label(row)]
+                    + [row[key] // BLOCK_BYTES for key in ("bytes", "resident_bytes_before", "resident_bytes_after")]
+                )
+                for row in rows
+            ],
+        ),
     )
     return result
+
+
+def compare(before: Iterable[_page_cache.File], after: Iterable[_page_cache.File]) -> List[Dict[str, Any]]:
+    """The relations that had most in the page cache, before and after."""
+    found: Dict[Place, Dict[str, Any]] = {}
+    for key, files in (("resident_bytes_before", before), ("resident_bytes_after", after)):
+        for file in files:
+            place = _page_cache.identify(file.path)[0]
+            row = found.setdefault(
+                place, {"place": place, "bytes": 0, "resident_bytes_before": 0, "resident_bytes_after": 0}
+            )
+            row[key] += file.resident_bytes
+            if key == "resident_bytes_before":
+                row["bytes"] += file.bytes
+    rows = [row for row in found.values() if row["resident_bytes_before"]]
+    return sorted(rows, key=lambda row: (-row["resident_bytes_before"], row["place"]))[: _residency.LISTED]
 
 
 def _message(before: _page_cache.Count, after: _page_cache.Count, server: str, check_mode: bool) -> str:

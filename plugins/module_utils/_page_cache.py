@@ -15,16 +15,20 @@ import os
 import re
 import time
 from dataclasses import dataclass
-from typing import Iterator, List, Optional
+from typing import Iterable, Iterator, List, Optional, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Place
 
 PASSES = 5  # dirty pages go when their writeback, which the advice starts, is done
 PAUSE = 0.3  # seconds between two passes
 
 # <relfilenumber>[_<fork>][.<segment>]; temporary relations begin with t and are their session's own
-_RELATION_FILE = re.compile(r"[0-9]+(_(fsm|vm|init))?(\.[0-9]+)?")
+_RELATION_FILE = re.compile(r"([0-9]+)(?:_(fsm|vm|init))?(?:\.([0-9]+))?")
 _NUMBER = re.compile(r"[0-9]+")
+
+_DEFAULT_TABLESPACE = 1663
+_GLOBAL_TABLESPACE = 1664
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -45,6 +49,15 @@ _libc.mmap.argtypes = [
 ]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+
+
+@dataclass(frozen=True)
+class File:
+    """A segment file and what of it is in the page cache."""
+
+    path: str
+    bytes: int
+    resident_bytes: int
 
 
 @dataclass(frozen=True)
@@ -105,20 +118,43 @@ def relation_files(data_directory: str, major: int) -> Iterator[str]:
                 yield from _files_of_databases(os.path.join(tablespaces, tablespace, version))
 
 
-def count(paths: List[str]) -> Count:
-    size = resident = files = 0
+def count_files(paths: Iterable[str]) -> List[File]:
+    files = []
     for path in paths:
         descriptor = _open(path)
         if descriptor is None:
             continue
         try:
             length = os.fstat(descriptor).st_size
-            files += 1
-            size += length
-            resident += resident_bytes(descriptor, length)
+            files.append(File(path, length, resident_bytes(descriptor, length)))
         finally:
             os.close(descriptor)
-    return Count(files, size, resident)
+    return files
+
+
+def add_up(files: Iterable[File]) -> Count:
+    size = resident = number = 0
+    for file in files:
+        number += 1
+        size += file.bytes
+        resident += file.resident_bytes
+    return Count(number, size, resident)
+
+
+def identify(path: str) -> Tuple[Place, str, int]:
+    """The relation, fork and segment of a relation's file, from its path alone."""
+    directory, name = os.path.split(path)
+    found = _RELATION_FILE.fullmatch(name)
+    if not found:
+        raise ValueError(path)
+    parts = directory.split(os.sep)
+    if parts[-1] == "global":
+        database, tablespace = SHARED, _GLOBAL_TABLESPACE
+    elif parts[-2] == "base":
+        database, tablespace = int(parts[-1]), _DEFAULT_TABLESPACE
+    else:  # pg_tblspc/<tablespace>/PG_<version>/<database>
+        database, tablespace = int(parts[-1]), int(parts[-3])
+    return Place(database, tablespace, int(found.group(1))), found.group(2) or "main", int(found.group(3) or 0)
 
 
 def evict(paths: List[str]) -> None:

@@ -234,8 +234,8 @@ def diff(header: str, lines: Sequence[Tuple[str, int, int, int]]) -> Dict[str, s
         )
 
     return {
-        "before_header": "%s, before" % header,
-        "after_header": "%s, after" % header,
+        "before_header": header,
+        "after_header": header,
         "before": text(2),
         "after": text(3),
     }

@@ -107,10 +107,16 @@ queries:
   sample: [CHECKPOINT]
 """
 
+from typing import Any, Dict
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import module_argument_spec
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._evict import empty_result, evict_cluster
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
+
+
+def run(module: AnsibleModule) -> Dict[str, Any]:
+    return evict_cluster(module.params, module.check_mode)
 
 
 def main() -> None:
@@ -121,11 +127,7 @@ def main() -> None:
         ),
         supports_check_mode=True,
     )
-    try:
-        result = evict_cluster(module.params, module.check_mode)
-    except ResidencyError as error:
-        module.fail_json(**dict(empty_result(), **dict(error.result, msg=str(error))))
-    module.exit_json(**result)
+    finish(module, run, empty_result())
 
 
 if __name__ == "__main__":
