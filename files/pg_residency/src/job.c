@@ -28,6 +28,10 @@
 /* how often a running job's state is written, microseconds */
 #define WRITE_EVERY 200000
 
+/* how often the rate follows the pressure on the disks, microseconds, and what it never falls below, bytes a second */
+#define ADAPT_EVERY 1000000
+#define SLOWEST ((uint64) 8 * 1024 * 1024)
+
 /* how long the starter waits for the worker to be at work, milliseconds */
 #define START_PATIENCE 10000
 
@@ -38,6 +42,9 @@ typedef struct Run
 	RestoreControl control;
 	TimestampTz deadline;		/* 0: none */
 	TimestampTz written_at;
+	TimestampTz pressure_at;	/* when the stall time was last looked at, */
+	uint64		stalled;		/* what it was then, microseconds, */
+	int64		arrived;		/* and the blocks that had come in */
 	uint32		wait_event;
 } Run;
 
@@ -83,6 +90,54 @@ sleep_or_wake(long microseconds, uint32 wait_event)
 	}
 }
 
+/*
+ * Microseconds that somebody on this machine has waited for a disk ("some" of pressure stall information); false where
+ * the kernel does not tell.  Our own waiting does not count: the worker sleeps and is not blocked.
+ */
+static bool
+read_stalled(uint64 *microseconds)
+{
+	FILE	   *f = AllocateFile("/proc/pressure/io", "r");
+	bool		read_it;
+
+	if (f == NULL)
+		return false;
+	read_it = fscanf(f, "some avg10=%*f avg60=%*f avg300=%*f total=" UINT64_FORMAT, microseconds) == 1;
+	FreeFile(f);
+	return read_it;
+}
+
+/*
+ * Slows down while others wait for their disks for more of the time than was allowed, and speeds up again when they do
+ * not.  Never below a floor: a restore that any activity stops does not end.
+ */
+static void
+adapt_rate(Run *run, TimestampTz now)
+{
+	struct pc_pace *pace = &run->control.pace;
+	uint64		most = run->job.rate_bytes > 0 ? (uint64) run->job.rate_bytes : PG_UINT64_MAX;
+	int64		arrived = run->job.total.loaded + run->job.arriving;
+	uint64		stalled;
+
+	if (run->job.max_io_pressure == 0 || now - run->pressure_at < ADAPT_EVERY || !read_stalled(&stalled))
+		return;
+	if (run->pressure_at != 0)
+	{
+		double		microseconds = (double) (now - run->pressure_at);
+		double		percent = 100.0 * (double) (stalled - run->stalled) / microseconds;
+		uint64		speed = (uint64) (Max(arrived - run->arrived, 0) * BLCKSZ * 1e6 / microseconds);
+
+		if (percent > run->job.max_io_pressure)
+			pace->rate = Min(Max((pace->rate > 0 ? Min(pace->rate, speed) : speed) / 2, SLOWEST), most);
+		else if (pace->rate > 0)
+			/* without a limit of its own it is set free when it has none to feel any more */
+			pace->rate = pace->rate > 4 * Max(speed, SLOWEST) && run->job.rate_bytes == 0 ? 0 : Min(pace->rate + pace->rate / 4, most);
+	}
+	run->pressure_at = now;
+	run->stalled = stalled;
+	run->arrived = arrived;
+}
+
 /* true when the run must end; its state and message then say why */
 static bool
 run_wait(void *arg, long microseconds)
@@ -93,6 +148,7 @@ run_wait(void *arg, long microseconds)
 	if (microseconds > 0)
 		sleep_or_wake(microseconds, run->wait_event);
 	now = GetCurrentTimestamp();
+	adapt_rate(run, now);
 	if (shutdown_requested)
 	{
 		run->job.state = JOB_INTERRUPTED;
@@ -260,6 +316,8 @@ pg_residency_restore_main(Datum number)
 		run->deadline = run->job.started_at + (TimestampTz) run->job.time_limit * USECS_PER_SEC;
 	run->control.budget_is_measured = run->job.budget_is_measured;
 	run->control.pace.rate = (uint64) run->job.rate_bytes;
+	run->control.window = run->job.aggressive ? &pc_aggressive : &pc_gentle;
+	run->control.gap_blocks = run->job.gap_blocks;
 	run->control.wait = run_wait;
 	run->control.progress = run_progress;
 	run->control.arg = run;
@@ -303,9 +361,9 @@ report_no_segment(const ResidencySnapshot *snapshot, int segment_no)
 			 errhint("It has the numbers 1 to %u; residency_snapshot_segments() lists them.", snapshot->header.segments)));
 }
 
-/* the value of an option that counts something: a whole number of at least 1 */
+/* the value of an option that counts something: a whole number */
 static int64
-option_count(const char *key, const JsonbValue *value, int64 most)
+option_count(const char *key, const JsonbValue *value, int64 least, int64 most)
 {
 	bool		fits = false;
 	int64		n = 0;
@@ -315,7 +373,7 @@ option_count(const char *key, const JsonbValue *value, int64 most)
 		Numeric		rounded = DatumGetNumeric(DirectFunctionCall2(numeric_round, NumericGetDatum(value->val.numeric), Int32GetDatum(0)));
 
 		fits = DatumGetBool(DirectFunctionCall2(numeric_ge, NumericGetDatum(rounded),
-												DirectFunctionCall1(int8_numeric, Int64GetDatum(1)))) &&
+												DirectFunctionCall1(int8_numeric, Int64GetDatum(least)))) &&
 			DatumGetBool(DirectFunctionCall2(numeric_le, NumericGetDatum(rounded),
 											 DirectFunctionCall1(int8_numeric, Int64GetDatum(most))));
 		if (fits)
@@ -324,7 +382,7 @@ option_count(const char *key, const JsonbValue *value, int64 most)
 	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"%s\" must be a number from 1 to " INT64_FORMAT, key, most)));
+				 errmsg("option \"%s\" must be a number from " INT64_FORMAT " to " INT64_FORMAT, key, least, most)));
 	return n;
 }
 
@@ -352,7 +410,7 @@ option_numbers(const char *key, JsonbValue *value, int width, int64 most, int *c
 		{
 			if (*count == room)
 				numbers = repalloc_huge(numbers, (room *= 2) * sizeof(int64));
-			numbers[(*count)++] = option_count(key, &v, most);
+			numbers[(*count)++] = option_count(key, &v, 1, most);
 		}
 		else
 			fits = false;
@@ -395,13 +453,25 @@ read_options(Jsonb *options, Job *job, Request *request)
 		{
 			if (strcmp(key, "budget") == 0)
 			{
-				job->budget_bytes = option_count(key, &v, PG_INT64_MAX);
+				job->budget_bytes = option_count(key, &v, 1, PG_INT64_MAX);
 				job->budget_is_measured = false;
 			}
 			else if (strcmp(key, "rate") == 0)
-				job->rate_bytes = option_count(key, &v, PG_INT64_MAX);
+				job->rate_bytes = option_count(key, &v, 1, PG_INT64_MAX);
 			else if (strcmp(key, "time_limit") == 0)
-				job->time_limit = (int32) option_count(key, &v, PG_INT32_MAX);
+				job->time_limit = (int32) option_count(key, &v, 1, PG_INT32_MAX);
+			else if (strcmp(key, "gap_blocks") == 0)
+				job->gap_blocks = (int32) option_count(key, &v, 0, RELSEG_SIZE);
+			else if (strcmp(key, "max_io_pressure") == 0)
+				job->max_io_pressure = (int32) option_count(key, &v, 1, 100);
+			else if (strcmp(key, "aggressive") == 0)
+			{
+				if (v.type != jbvBool)
+					ereport(ERROR,
+							(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							 errmsg("option \"%s\" must be true or false", key)));
+				job->aggressive = v.val.boolean;
+			}
 			else if (strcmp(key, "segments") == 0)
 			{
 				request->segments = option_numbers(key, &v, 1, PG_INT32_MAX, &request->nsegments);
@@ -414,7 +484,8 @@ read_options(Jsonb *options, Job *job, Request *request)
 						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						 errmsg("there is no option \"%s\"", key),
 						 errhint("The options are \"budget\" (bytes), \"rate\" (bytes per second), \"time_limit\" (seconds), "
-								 "\"segments\" (numbers of the snapshot's segments) and \"whole\" ([tablespace, database, relfilenumber] each).")));
+								 "\"segments\" (numbers of the snapshot's segments), \"whole\" ([tablespace, database, relfilenumber] each), "
+								 "\"aggressive\" (true: nobody needs the disk yet), \"max_io_pressure\" (percent) and \"gap_blocks\".")));
 		}
 	}
 }
@@ -568,8 +639,14 @@ residency_restore_start(PG_FUNCTION_ARGS)
 
 	memset(&job, 0, sizeof(job));
 	job.budget_is_measured = true;
+	job.gap_blocks = -1;
 	if (!PG_ARGISNULL(1))
 		read_options(PG_GETARG_JSONB_P(1), &job, &request);
+	if (job.max_io_pressure > 0 && access("/proc/pressure/io", R_OK) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("option \"max_io_pressure\" needs /proc/pressure/io: %m"),
+				 errhint("Limit the restore with \"rate\" instead, or start the kernel with psi=1.")));
 	/* without a snapshot there can still be relations to load whole */
 	if (!PG_ARGISNULL(0) || request.nwhole == 0)
 	{
@@ -705,7 +782,7 @@ residency_restore(PG_FUNCTION_ARGS)
 {
 	ResidencySnapshot *snapshot = snapshot_load(text_argument(fcinfo, 0, "the snapshot's name"));
 	uint32		wait_event = compat_wait_event("ResidencyRestore");
-	RestoreControl control = {.budget_is_measured = true, .wait = session_wait, .arg = &wait_event};
+	RestoreControl control = {.budget_is_measured = true, .window = &pc_gentle, .gap_blocks = -1, .wait = session_wait, .arg = &wait_event};
 	struct sf_segment segment;
 	SegmentOutcome outcome;
 	TupleDesc	tupdesc;

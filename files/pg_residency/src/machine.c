@@ -1,9 +1,9 @@
 /*
- * machine.c - what the clusters of one machine have to agree on: whose turn it is to restore, and how much memory the
- * others have filled
+ * machine.c - what the clusters of one machine have to agree on: whose turn it is to restore, how much memory the
+ * others have filled, and how fast the disks are
  *
  * A file in /dev/shm, which every cluster can open whatever its user, and which goes when the page cache does: at a
- * reboot.  Anybody on the machine can write to it, so it is never trusted with more than a delay or a smaller budget.
+ * reboot.  Anybody on the machine can write to it, so it is never trusted with more than a delay, a smaller budget or a poor guess.
  */
 #include "pg_residency.h"
 
@@ -17,8 +17,9 @@
 #include "miscadmin.h"
 
 #define MACHINE_FILE "/dev/shm/pgfleet.pg_residency"
-#define MACHINE_MAGIC 0x50475232
+#define MACHINE_MAGIC 0x50475233
 #define CLUSTERS 64
+#define DEVICES 32
 
 /*
  * How long what a cluster restored is held to be its own.  After that what was used is on the kernel's active list, and
@@ -34,11 +35,18 @@ typedef struct Restored
 	int64		postmaster;		/* its pid: what a server that is gone had cached is nobody's any more */
 } Restored;
 
+typedef struct MeasuredDevice
+{
+	uint64		device;			/* 0: free */
+	struct pc_speed speed;
+} MeasuredDevice;
+
 typedef struct Ledger
 {
 	uint32		magic;
 	uint32		reserved;
 	Restored	restored[CLUSTERS];
+	MeasuredDevice devices[DEVICES];
 } Ledger;
 
 /* of this machine the data directory is unique, where several clusters may be copies of one */
@@ -171,6 +179,45 @@ machine_note_bytes(uint64 bytes)
 	ledger.restored[mine].at = (int64) time(NULL);
 	ledger.restored[mine].postmaster = PostmasterPid;
 	/* nobody else writes: the one who restores has the machine's turn */
+	(void) !pwrite(fd, &ledger, sizeof(ledger), 0);
+	close(fd);
+}
+
+/* How fast the device was found to be since the machine started; false when nobody has measured it. */
+bool
+machine_device_speed(dev_t device, struct pc_speed *speed)
+{
+	int			fd = open_machine_file();
+	Ledger		ledger;
+
+	if (fd < 0)
+		return false;
+	read_ledger(fd, &ledger);
+	close(fd);
+	for (int i = 0; i < DEVICES; i++)
+		if (ledger.devices[i].device == (uint64) device && device != 0)
+		{
+			*speed = ledger.devices[i].speed;
+			return speed->requests >= 1 && speed->bytes >= 1;
+		}
+	return false;
+}
+
+/* Remembers it for every cluster, until the machine is started anew. */
+void
+machine_note_device(dev_t device, const struct pc_speed *speed)
+{
+	int			fd = open_machine_file();
+	int			place = 0;
+	Ledger		ledger;
+
+	if (fd < 0)
+		return;
+	read_ledger(fd, &ledger);
+	while (place < DEVICES - 1 && ledger.devices[place].device != 0 && ledger.devices[place].device != (uint64) device)
+		place++;
+	ledger.devices[place].device = (uint64) device;
+	ledger.devices[place].speed = *speed;
 	(void) !pwrite(fd, &ledger, sizeof(ledger), 0);
 	close(fd);
 }

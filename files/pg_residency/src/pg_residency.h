@@ -8,6 +8,8 @@
 
 #include "postgres.h"
 
+#include <sys/types.h>
+
 #include "common/relpath.h"
 #include "datatype/timestamp.h"
 #include "fmgr.h"
@@ -113,6 +115,8 @@ typedef struct RestoreControl
 	uint64		budget_now;		/* measured again, when this much had been used: */
 	uint64		measured_at;
 	struct pc_pace pace;
+	const struct pc_window *window;
+	int			gap_blocks;		/* -1: what the device makes worthwhile */
 	/* as in struct pc_loader */
 	bool		(*wait) (void *arg, long microseconds);
 	void		(*progress) (void *arg, uint32 blocks);
@@ -166,6 +170,9 @@ typedef struct Job
 	int64		budget_bytes;
 	bool		budget_is_measured;
 	int64		rate_bytes;		/* per second, 0: no limit */
+	int32		gap_blocks;		/* -1: what the device makes worthwhile */
+	int32		max_io_pressure;	/* percent of time that somebody waits for a disk, 0: not looked at */
+	bool		aggressive;
 	int64		arriving;		/* blocks of the segment now being loaded that have come in */
 	SegmentOutcome total;		/* of the segments done */
 	char		snapshot[SF_NAME_BYTES + 16];	/* name@generation; empty: no snapshot, only whole files */
@@ -185,6 +192,8 @@ extern int *job_numbers(int *count);
 extern int	machine_lock(void);
 extern uint64 machine_others_bytes(void);
 extern void machine_note_bytes(uint64 bytes);
+extern bool machine_device_speed(dev_t device, struct pc_speed *speed);
+extern void machine_note_device(dev_t device, const struct pc_speed *speed);
 
 #define OUTCOME_COLUMNS 9
 extern void outcome_values(int segment_no, const SegmentOutcome *outcome, Datum *values, bool *nulls);

@@ -14,10 +14,13 @@
 #include "storage/latch.h"
 
 /*
- * Blocks read although not wanted, to save a request: worth it up to bandwidth / IOPS bytes, about 16 KiB on a local
- * SSD.  No pattern of cached pages that we measured came back slower with it.
+ * Blocks read although not wanted, to save a request, where the device has not been measured: 16 KiB is about what a
+ * local SSD makes worthwhile.
  */
-#define GAP_BLOCKS 2
+#define DEFAULT_GAP_BLOCKS 2
+
+/* a device is measured once there is that much to load from it */
+#define WORTH_MEASURING ((32 * 1024 * 1024) / BLCKSZ)
 
 /* a measured budget is measured again when that much has come in */
 #define MEASURE_AGAIN_BYTES (16 * 1024 * 1024)
@@ -223,13 +226,48 @@ count_arrived(const Work *work, const uint8 *after, SegmentOutcome *outcome)
 		}
 }
 
+/*
+ * The gap to read along: what somebody set, or what the device makes worthwhile.  That is measured at the first
+ * occasion, on blocks that are needed anyway, and remembered.
+ */
+static uint32
+choose_gap(const Work *work, const RestoreControl *control, dev_t device, const struct pc_loader *loader)
+{
+	struct pc_speed speed;
+
+	if (control->gap_blocks >= 0)
+		return (uint32) control->gap_blocks;
+	if (!machine_device_speed(device, &speed))
+	{
+		if (pc_popcount(work->need, work->blocks) < WORTH_MEASURING ||
+			pc_probe(work->fd, work->need, work->blocks, loader, &speed) != 0 || speed.requests == 0)
+			return DEFAULT_GAP_BLOCKS;
+		machine_note_device(device, &speed);
+	}
+	return pc_worthwhile_gap(&speed, BLCKSZ);
+}
+
+/* how many runs of needed blocks there are, each of which may have a gap behind it */
+static int64
+count_runs(const Work *work)
+{
+	int64		runs = 0;
+
+	for (uint32 b = pc_next(work->need, work->blocks, 0, true); b < work->blocks; b = pc_next(work->need, work->blocks, b, true))
+	{
+		b = pc_next(work->need, work->blocks, b, false);
+		runs++;
+	}
+	return runs;
+}
+
 /* loads what the work needs, within the budget, and counts what is there then; false when wait() ended it */
 static bool
 load_needed(Work *work, RestoreControl *control, SegmentOutcome *outcome)
 {
 	struct stat st;
 	struct pc_loader loader = {
-		.block_size = BLCKSZ, .request_bytes = PC_REQUEST_BYTES, .gap_blocks = GAP_BLOCKS,
+		.block_size = BLCKSZ, .request_bytes = pc_gentle.request_bytes, .window = control->window,
 		.use_cachestat = work->cachestat, .pace = &control->pace,
 		.wait = control->wait, .progress = control->progress, .arg = control->arg
 	};
@@ -239,12 +277,15 @@ load_needed(Work *work, RestoreControl *control, SegmentOutcome *outcome)
 	int64		lacking = 0;
 	int			rc = 0;
 
-	if (fstat(work->fd, &st) == 0)
-		loader.request_bytes = pc_device_request_bytes(st.st_dev);
 	outcome->over_budget = cut_to_budget(work, left);
-	/* what is read in gaps counts as well: none where the budget might not reach for them */
-	if (left < (int64) pc_popcount(work->need, work->blocks) * (1 + GAP_BLOCKS))
-		loader.gap_blocks = 0;
+	if (outcome->over_budget == 0 && fstat(work->fd, &st) == 0)
+	{
+		loader.request_bytes = pc_device_request_bytes(st.st_dev);
+		loader.gap_blocks = choose_gap(work, control, st.st_dev, &loader);
+		/* what is read in gaps counts as well: none where the budget might not reach for them */
+		if (left < (int64) pc_popcount(work->need, work->blocks) + count_runs(work) * loader.gap_blocks)
+			loader.gap_blocks = 0;
+	}
 	memcpy(missing, work->need, pc_map_bytes(work->blocks));
 
 	/* once more for what was evicted while the rest came in */

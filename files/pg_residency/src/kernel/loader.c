@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,7 +23,17 @@
 #define PATIENCE_UNSEEN 250000	/* without cachestat nothing tells a slow request from a dropped one */
 
 /* a request, and what rounding it to whole pages of up to 64 KiB may add */
-#define BUFFER_BYTES (PC_REQUEST_BYTES + 2 * 65536)
+#define BUFFER_BYTES (PC_MAX_REQUEST_BYTES + 2 * 65536)
+
+/* a probe's single blocks: that many, that far from each other (beyond any gap worth reading) */
+#define PROBE_REQUESTS 64
+#define PROBE_DISTANCE 64
+
+/* 512 KiB: a device that wants more than that to be read along has been measured wrong */
+#define LARGEST_GAP (512 * 1024)
+
+const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 16};
+const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS};
 
 struct request
 {
@@ -37,9 +48,9 @@ struct load
 	int			fd;
 	unsigned char *mapping;		/* of the whole file, never touched: mincore wants addresses */
 	char	   *buffer;			/* BUFFER_BYTES, only when something must be read */
-	struct request flight[PC_WINDOW_REQUESTS];
-	int			first,
-				count;
+	struct request flight[PC_MAX_REQUESTS];
+	uint32_t	first;
+	uint32_t	count;
 	uint64_t	bytes;			/* in flight */
 	int			error;			/* the first one */
 };
@@ -134,7 +145,7 @@ finish_oldest(struct load *load)
 	int64_t		patience = now_us() + (loader->use_cachestat ? PATIENCE : PATIENCE_UNSEEN);
 	long		pause = SHORTEST_PAUSE;
 
-	load->first = (load->first + 1) % PC_WINDOW_REQUESTS;
+	load->first = (load->first + 1) % PC_MAX_REQUESTS;
 	load->count--;
 	load->bytes -= r.length;
 	while (!request_pages(load, &r, vec))
@@ -163,9 +174,10 @@ finish_oldest(struct load *load)
 static bool
 submit(struct load *load, const struct request *r)
 {
+	const struct pc_window *window = load->loader->window;
 	int			rc;
 
-	while (load->count == PC_WINDOW_REQUESTS || (load->count > 0 && load->bytes + r->length > PC_WINDOW_BYTES))
+	while (load->count == window->requests || (load->count > 0 && load->bytes + r->length > window->bytes))
 		if (finish_oldest(load))
 			return true;
 	if (take_tokens(load->loader, r->length) || load->loader->wait(load->loader->arg, 0))
@@ -173,7 +185,7 @@ submit(struct load *load, const struct request *r)
 	rc = posix_fadvise(load->fd, (off_t) r->offset, r->length, POSIX_FADV_WILLNEED);
 	if (rc != 0 && load->error == 0)
 		load->error = -rc;
-	load->flight[(load->first + load->count) % PC_WINDOW_REQUESTS] = *r;
+	load->flight[(load->first + load->count) % PC_MAX_REQUESTS] = *r;
 	load->count++;
 	load->bytes += r->length;
 	return false;
@@ -205,7 +217,8 @@ int
 pc_load(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader)
 {
 	struct load load = {.loader = loader, .fd = fd};
-	uint32_t	bytes = loader->request_bytes < PC_REQUEST_BYTES ? loader->request_bytes : PC_REQUEST_BYTES;
+	uint32_t	most = loader->window->request_bytes;
+	uint32_t	bytes = loader->request_bytes < most ? loader->request_bytes : most;
 	uint32_t	request_blocks = bytes > loader->block_size ? bytes / loader->block_size : 1;
 	size_t		length = (size_t) nblocks * loader->block_size;
 	bool		stopped = false;
@@ -237,4 +250,68 @@ pc_load(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *l
 	free(load.buffer);
 	munmap(load.mapping, length);
 	return stopped ? PC_STOPPED : load.error;
+}
+
+/* loads the blocks and tells how long it took, seconds */
+static int
+timed_load(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader, double *seconds)
+{
+	int64_t		begin = now_us();
+	int			rc = pc_load(fd, want, nblocks, loader);
+
+	*seconds = (double) (now_us() - begin + 1) / 1e6;
+	return rc;
+}
+
+int
+pc_probe(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader, struct pc_speed *speed)
+{
+	struct pc_loader probe = *loader;
+	uint32_t	stretch = PC_PROBE_BYTES / loader->block_size;
+	uint8_t    *sample = calloc(1, pc_map_bytes(nblocks));
+	uint32_t	n = 0;
+	uint32_t	at = 0;
+	double		seconds;
+	int			rc;
+
+	*speed = (struct pc_speed) {0, 0};
+	if (sample == NULL)
+		return -ENOMEM;
+	probe.gap_blocks = 0;
+	probe.pace = NULL;
+	while (n < PROBE_REQUESTS && (at = pc_next(want, nblocks, at, true)) < nblocks)
+	{
+		pc_set(sample, at);
+		at += PROBE_DISTANCE;
+		n++;
+	}
+	/* the stretch begins at the next wanted block, where nothing of the sample is */
+	at = pc_next(want, nblocks, at < nblocks ? at : nblocks, true);
+	if (n < PROBE_REQUESTS || at + stretch > nblocks)
+	{
+		free(sample);
+		return 0;
+	}
+	rc = timed_load(fd, sample, nblocks, &probe, &seconds);
+	if (rc == 0)
+	{
+		speed->requests = n / seconds;
+		memset(sample, 0, pc_map_bytes(nblocks));
+		for (uint32_t i = 0; i < stretch; i++)
+			pc_set(sample, at + i);
+		rc = timed_load(fd, sample, nblocks, &probe, &seconds);
+		speed->bytes = PC_PROBE_BYTES / seconds;
+	}
+	free(sample);
+	if (rc != 0)
+		*speed = (struct pc_speed) {0, 0};
+	return rc;
+}
+
+uint32_t
+pc_worthwhile_gap(const struct pc_speed *speed, uint32_t block_size)
+{
+	double		gap = speed->requests > 0 ? speed->bytes / speed->requests : 0;
+
+	return (uint32_t) ((gap > LARGEST_GAP ? LARGEST_GAP : gap) / block_size);
 }

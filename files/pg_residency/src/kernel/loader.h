@@ -12,12 +12,21 @@
 #include <stdint.h>
 
 /*
- * Bytes and requests in flight per device.  Two requests of 256 KiB kept 85 % of a disk's throughput and the
+ * What is in flight at a time, per device.  Two requests of 256 KiB kept 85 % of a disk's throughput and the
  * foreground's p99 at 0.45 ms, where an unlimited stream stalled it for seconds (measured on virtio, 2 GB/s).
  */
-#define PC_REQUEST_BYTES (256 * 1024)
-#define PC_WINDOW_BYTES (2 * PC_REQUEST_BYTES)
-#define PC_WINDOW_REQUESTS 16
+struct pc_window
+{
+	uint32_t	request_bytes;	/* of one request at most */
+	uint32_t	bytes;			/* of all */
+	uint32_t	requests;		/* PC_MAX_REQUESTS at most */
+};
+
+#define PC_MAX_REQUESTS 256
+#define PC_MAX_REQUEST_BYTES (1024 * 1024)
+
+extern const struct pc_window pc_gentle;	/* the default */
+extern const struct pc_window pc_aggressive;	/* when nobody is served yet */
 
 /* a token bucket over all files of one restore; zero-initialised but for the rate */
 struct pc_pace
@@ -30,7 +39,8 @@ struct pc_pace
 struct pc_loader
 {
 	uint32_t	block_size;		/* bytes */
-	uint32_t	request_bytes;	/* of one request; see pc_device_request_bytes() */
+	uint32_t	request_bytes;	/* what the device takes at once; see pc_device_request_bytes() */
+	const struct pc_window *window;
 	uint32_t	gap_blocks;		/* runs this far apart are read as one */
 	bool		use_cachestat;	/* see pc_cachestat_is_honest() */
 	struct pc_pace *pace;		/* or NULL */
@@ -50,5 +60,27 @@ struct pc_loader
  * the device, after which the rest was still tried.  Whatever it returns, what is resident is for the caller to see.
  */
 extern int	pc_load(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader);
+
+/* how fast a device is with the window it was measured with */
+struct pc_speed
+{
+	double		requests;		/* small ones, per second */
+	double		bytes;			/* in large requests, per second */
+};
+
+/*
+ * Measures the device by loading some of what is wanted anyway: single blocks far from each other, and then a stretch
+ * of PC_PROBE_BYTES, of which not everything needs to be wanted.  Returns as pc_load() does; 0 with speed->requests 0
+ * when too little is wanted to tell.
+ */
+extern int	pc_probe(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader, struct pc_speed *speed);
+
+#define PC_PROBE_BYTES (4 * 1024 * 1024)
+
+/*
+ * The gap that is as cheap to read as to leave out, in blocks: reading it costs its bytes, leaving it out another
+ * request, so it is bandwidth / requests per second.
+ */
+extern uint32_t pc_worthwhile_gap(const struct pc_speed *speed, uint32_t block_size);
 
 #endif

@@ -102,6 +102,16 @@ CALL wait_for(:job);
 SELECT snapshot, state, segments, resident >= 140000 * 0.9 AS resident, over_budget, gone FROM residency_jobs WHERE job = :job;
 SELECT segment_no, segment, wanted FROM residency_job_segments(:job);
 
+-- however it is asked to go about it, it comes back
+SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
+SELECT residency_restore_start('restore', '{"aggressive": true, "gap_blocks": 0}') AS job \gset
+CALL wait_for(:job);
+SELECT state, resident >= wanted * 0.9 AS resident, extra <= 1000 AS no_extra FROM residency_jobs WHERE job = :job;
+SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
+SELECT residency_restore_start('restore', '{"max_io_pressure": 1, "gap_blocks": 16}') AS job \gset
+CALL wait_for(:job);
+SELECT state, resident >= wanted * 0.9 AS resident FROM residency_jobs WHERE job = :job;
+
 -- a time limit ends it too
 SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
 SELECT residency_restore_start('restore', '{"rate": 1048576, "time_limit": 1}') AS job \gset
@@ -148,6 +158,9 @@ SELECT residency_restore_start('restore', '{"rate": 0}');
 SELECT residency_restore_start('restore', '{"budget": -1}');
 SELECT residency_restore_start('restore', '{"time_limit": 1e20}');
 \set VERBOSITY terse
+SELECT residency_restore_start('restore', '{"aggressive": 1}');
+SELECT residency_restore_start('restore', '{"max_io_pressure": 101}');
+SELECT residency_restore_start('restore', '{"gap_blocks": -1}');
 SELECT residency_restore('restore', 0);
 \set VERBOSITY default
 SELECT residency_cancel(NULL);

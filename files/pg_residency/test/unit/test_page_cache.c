@@ -128,7 +128,7 @@ new_loader(uint32_t gap_blocks)
 {
 	struct stat st;
 	struct pc_loader loader = {
-		.block_size = BLOCK, .gap_blocks = gap_blocks, .wait = wait_a_little, .progress = count_progress
+		.block_size = BLOCK, .window = &pc_gentle, .gap_blocks = gap_blocks, .wait = wait_a_little, .progress = count_progress
 	};
 
 	assert_int_equal(fstat(fd, &st), 0);
@@ -275,11 +275,12 @@ test_load_patterns(void **state)
 	static const uint32_t patterns[][2] = {{BLOCKS, 1}, {1, 1}, {1, 9}, {1, 49}, {64, 64}, {3, 200}, {200, 3}};
 
 	(void) state;
-	for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++)
+	for (size_t i = 0; i < 2 * sizeof(patterns) / sizeof(patterns[0]); i++)
 	{
 		struct pc_loader loader = new_loader(0);
-		uint64_t	wanted = want_runs(patterns[i][0], patterns[i][1]);
+		uint64_t	wanted = want_runs(patterns[i / 2][0], patterns[i / 2][1]);
 
+		loader.window = i % 2 ? &pc_aggressive : &pc_gentle;
 		evict_all();
 		assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
 		own_mincore(after);
@@ -322,7 +323,7 @@ test_load_stops(void **state)
 	stop = true;
 	assert_int_equal(pc_load(fd, want, BLOCKS, &loader), PC_STOPPED);
 	own_mincore(after);
-	assert_in_range(pc_popcount(after, BLOCKS), 0, (PC_WINDOW_BYTES + PC_REQUEST_BYTES) / BLOCK);
+	assert_in_range(pc_popcount(after, BLOCKS), 0, (pc_gentle.bytes + pc_gentle.request_bytes) / BLOCK);
 }
 
 /* slower than the rate it must be; how much slower depends on the machine and is not asserted */
@@ -344,6 +345,38 @@ test_load_rate(void **state)
 	clock_gettime(CLOCK_MONOTONIC, &to);
 	seconds = (double) (to.tv_sec - from.tv_sec) + (double) (to.tv_nsec - from.tv_nsec) / 1e9;
 	assert_true(seconds > 0.35);
+}
+
+/* a probe tells something plausible, and loads little that is not wanted */
+static void
+test_probe(void **state)
+{
+	struct pc_loader loader = new_loader(0);
+	struct pc_speed speed;
+
+	(void) state;
+	want_runs(1, 9);
+	evict_all();
+	assert_int_equal(pc_probe(fd, want, BLOCKS, &loader, &speed), 0);
+	assert_true(speed.requests > 10 && speed.requests < 1e7);
+	assert_true(speed.bytes > 1e6 && speed.bytes < 1e12);
+	own_mincore(after);
+	assert_in_range(pc_popcount(after, BLOCKS), 64 * 0.9, 64 + PC_PROBE_BYTES / BLOCK);
+
+	/* too little is wanted to tell */
+	memset(want, 0, sizeof(want));
+	pc_set(want, 5);
+	assert_int_equal(pc_probe(fd, want, BLOCKS, &loader, &speed), 0);
+	assert_true(speed.requests == 0);
+	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK), 0);
+
+	/* a common cloud volume, a local SSD, and nonsense */
+	speed = (struct pc_speed) {3000, 125e6};
+	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK), 5);
+	speed = (struct pc_speed) {90000, 2e9};
+	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK), 2);
+	speed = (struct pc_speed) {1, 2e9};
+	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK), 64);
 }
 
 static void
@@ -374,6 +407,7 @@ main(void)
 		cmocka_unit_test(test_load_gaps),
 		cmocka_unit_test(test_load_stops),
 		cmocka_unit_test(test_load_rate),
+		cmocka_unit_test(test_probe),
 		cmocka_unit_test(test_errors),
 	};
 
