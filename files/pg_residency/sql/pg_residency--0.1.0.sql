@@ -105,7 +105,8 @@ CREATE FUNCTION residency_job_list(
     OUT job int, OUT snapshot text, OUT generation int, OUT state text, OUT pid int,
     OUT started_at timestamptz, OUT finished_at timestamptz, OUT segments int, OUT segments_done int,
     OUT planned bigint, OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint, OUT over_budget bigint,
-    OUT gone bigint, OUT failed bigint, OUT budget_bytes bigint, OUT rate_bytes bigint, OUT message text)
+    OUT gone bigint, OUT failed bigint, OUT budget_bytes bigint, OUT rate_bytes bigint,
+    OUT buffers_wanted bigint, OUT buffers_resident bigint, OUT message text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
 

@@ -10,6 +10,11 @@
 #include "postmaster/bgwriter.h"
 #include "storage/buf_internals.h"
 #include "utils/rel.h"
+#if PG_VERSION_NUM >= 160000
+#include "utils/relfilenumbermap.h"
+#else
+#include "utils/relfilenodemap.h"
+#endif
 #if PG_VERSION_NUM >= 170000
 #include "utils/wait_event.h"
 #endif
@@ -28,6 +33,7 @@ typedef Oid RelFileNumber;
 #define compat_tag_database(tag) ((tag)->rnode.dbNode)
 #define compat_tag_relfilenumber(tag) ((tag)->rnode.relNode)
 #define compat_tag_fork(tag) ((tag)->forkNum)
+#define compat_relid_by_relfilenumber(tablespace, relfilenumber) RelidByRelfilenode(tablespace, relfilenumber)
 #else
 #define compat_tablespace(rel) ((rel)->rd_locator.spcOid)
 #define compat_database(rel) ((rel)->rd_locator.dbOid)
@@ -36,6 +42,7 @@ typedef Oid RelFileNumber;
 #define compat_tag_database(tag) ((tag)->dbOid)
 #define compat_tag_relfilenumber(tag) ((tag)->relNumber)
 #define compat_tag_fork(tag) (BufTagGetForkNum(tag))
+#define compat_relid_by_relfilenumber(tablespace, relfilenumber) RelidByRelfilenumber(tablespace, relfilenumber)
 #endif
 
 static inline void
@@ -60,6 +67,13 @@ typedef uint64 compat_buffer_state;
 #else
 typedef uint32 compat_buffer_state;
 #define compat_unlock_buffer(buf, state) UnlockBufHdr(buf, state)
+#endif
+
+/* 19 has no list of unused buffers any more: there the clock sweep takes the coldest, which is what was not used at all */
+#if PG_VERSION_NUM >= 190000
+#define compat_have_free_buffer() true
+#else
+#define compat_have_free_buffer() have_free_buffer()
 #endif
 
 /* 19 calls it fast, as everybody's documentation does */

@@ -10,8 +10,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "catalog/pg_database_d.h"
 #include "miscadmin.h"
-#include "postmaster/bgworker.h"
+#include "nodes/pg_list.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -266,6 +267,113 @@ wait_for_machine(Run *run)
 	job_write(run->fd, &run->job);
 }
 
+/* the databases that have something in shared buffers to bring back, InvalidOid for the shared catalogs */
+static List *
+databases_of(const Run *run, const struct sf_segment *in_snapshot)
+{
+	List	   *databases = NIL;
+
+	for (int i = 0; i < run->job.segments; i++)
+	{
+		PlannedSegment planned;
+		const struct sf_segment *segment;
+
+		job_read_planned(run->fd, i, &planned);
+		if (planned.segment_no == 0)
+			continue;
+		segment = &in_snapshot[planned.segment_no - 1];
+		if (segment->layers[SF_BUFFERS_COOL].blocks + segment->layers[SF_BUFFERS_HOT].blocks > 0)
+			databases = list_append_unique_oid(databases, planned.id.database);
+	}
+	return databases;
+}
+
+/* waits for a worker to end; false when the job was ended, and the worker with it */
+static bool
+wait_for_worker(Run *run, BackgroundWorkerHandle *handle)
+{
+	pid_t		pid;
+
+	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
+		if (run_wait(run, 10000))
+		{
+			TerminateBackgroundWorker(handle);
+			return false;
+		}
+	return true;
+}
+
+/*
+ * Counts which of a segment's buffers are back.  Blocks that the page cache did not hold when the snapshot was taken
+ * were only passing through it: they are dropped there.
+ */
+static void
+settle_buffers(Run *run, const struct sf_segment *segment, bool loaded)
+{
+	SegmentId	id = snapshot_segment_id(segment);
+	uint8	   *buffers = palloc(pc_map_bytes(segment->blocks));
+	uint8	   *layer = palloc(pc_map_bytes(segment->blocks));
+	char		path[MAXPGPATH];
+	uint32		blocks;
+	int			fd;
+
+	sf_read_layer(segment, SF_BUFFERS_HOT, buffers);
+	sf_read_layer(segment, SF_BUFFERS_COOL, layer);
+	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
+		buffers[i] |= layer[i];
+	run->job.buffers_wanted += (int64) pc_popcount(buffers, segment->blocks);
+	for (uint32 b = pc_next(buffers, segment->blocks, 0, true); b < segment->blocks; b = pc_next(buffers, segment->blocks, b + 1, true))
+		if (block_in_shared_buffers(&id, b))
+			run->job.buffers_resident++;
+		else
+			pc_clear(buffers, b);
+
+	sf_read_layer(segment, SF_PAGE_CACHE, layer);
+	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
+		buffers[i] &= (uint8) ~layer[i];
+	if (loaded && pc_popcount(buffers, segment->blocks) > 0 && (fd = segment_open(&id, path, &blocks)) >= 0)
+	{
+		pc_evict_blocks(fd, buffers, Min(blocks, segment->blocks), BLCKSZ);
+		CloseTransientFile(fd);
+	}
+	pfree(buffers);
+	pfree(layer);
+}
+
+/* shared buffers, database by database */
+static void
+restore_buffers(Run *run, const struct sf_segment *in_snapshot)
+{
+	List	   *databases = databases_of(run, in_snapshot);
+	bool		shared = list_member_oid(databases, InvalidOid);
+	ListCell   *cell;
+
+	databases = list_delete_oid(databases, InvalidOid);
+	if (shared && databases == NIL)
+		databases = list_make1_oid(Template1DbOid);
+	foreach(cell, databases)
+	{
+		BackgroundWorkerHandle *handle = start_buffer_worker(run->job.job, lfirst_oid(cell), shared);
+
+		if (handle == NULL)
+		{
+			strlcpy(run->job.message, "shared buffers were not all restored: no background worker was free", sizeof(run->job.message));
+			break;
+		}
+		if (!wait_for_worker(run, handle))
+			return;
+		shared = false;
+	}
+	for (int i = 0; i < run->job.segments && !run_wait(run, 0); i++)
+	{
+		PlannedSegment planned;
+
+		job_read_planned(run->fd, i, &planned);
+		if (planned.segment_no > 0)
+			settle_buffers(run, &in_snapshot[planned.segment_no - 1], planned.outcome.loaded > 0);
+	}
+}
+
 static void
 run_job(Run *run, MemoryContext per_segment)
 {
@@ -291,6 +399,8 @@ run_job(Run *run, MemoryContext per_segment)
 		job_write_planned(run->fd, i, &planned);
 		machine_note_bytes((uint64) run->job.total.resident * BLCKSZ);
 	}
+	if (run->job.shared_buffers && in_snapshot != NULL && run->job.state == JOB_RUNNING)
+		restore_buffers(run, in_snapshot);
 }
 
 void
@@ -386,6 +496,16 @@ option_count(const char *key, const JsonbValue *value, int64 least, int64 most)
 	return n;
 }
 
+static bool
+option_bool(const char *key, const JsonbValue *value)
+{
+	if (value->type != jbvBool)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"%s\" must be true or false", key)));
+	return value->val.boolean;
+}
+
 /* the numbers of an array, or of an array of arrays of `width` numbers, one behind another; their count to `count` */
 static int64 *
 option_numbers(const char *key, JsonbValue *value, int width, int64 most, int *count)
@@ -465,13 +585,9 @@ read_options(Jsonb *options, Job *job, Request *request)
 			else if (strcmp(key, "max_io_pressure") == 0)
 				job->max_io_pressure = (int32) option_count(key, &v, 1, 100);
 			else if (strcmp(key, "aggressive") == 0)
-			{
-				if (v.type != jbvBool)
-					ereport(ERROR,
-							(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-							 errmsg("option \"%s\" must be true or false", key)));
-				job->aggressive = v.val.boolean;
-			}
+				job->aggressive = option_bool(key, &v);
+			else if (strcmp(key, "shared_buffers") == 0)
+				job->shared_buffers = option_bool(key, &v);
 			else if (strcmp(key, "segments") == 0)
 			{
 				request->segments = option_numbers(key, &v, 1, PG_INT32_MAX, &request->nsegments);
@@ -485,7 +601,7 @@ read_options(Jsonb *options, Job *job, Request *request)
 						 errmsg("there is no option \"%s\"", key),
 						 errhint("The options are \"budget\" (bytes), \"rate\" (bytes per second), \"time_limit\" (seconds), "
 								 "\"segments\" (numbers of the snapshot's segments), \"whole\" ([tablespace, database, relfilenumber] each), "
-								 "\"aggressive\" (true: nobody needs the disk yet), \"max_io_pressure\" (percent) and \"gap_blocks\".")));
+								 "\"shared_buffers\" (true: fill them too), \"aggressive\" (true: nobody needs the disk yet), \"max_io_pressure\" (percent) and \"gap_blocks\".")));
 		}
 	}
 }
@@ -710,7 +826,7 @@ residency_cancel(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(true);
 }
 
-#define JOB_COLUMNS 20
+#define JOB_COLUMNS 22
 
 PG_FUNCTION_INFO_V1(residency_job_list);
 Datum
@@ -758,8 +874,11 @@ residency_job_list(PG_FUNCTION_ARGS)
 		values[17] = Int64GetDatum(job.budget_bytes);
 		values[18] = Int64GetDatum(job.rate_bytes);
 		nulls[18] = job.rate_bytes == 0;
-		values[19] = CStringGetTextDatum(job.message);
-		nulls[19] = job.message[0] == '\0';
+		values[19] = Int64GetDatum(job.buffers_wanted);
+		values[20] = Int64GetDatum(job.buffers_resident);
+		nulls[19] = nulls[20] = !job.shared_buffers;
+		values[21] = CStringGetTextDatum(job.message);
+		nulls[21] = job.message[0] == '\0';
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -14,6 +14,7 @@
 #include "datatype/timestamp.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "postmaster/bgworker.h"
 
 #include "compat.h"
 #include "kernel/loader.h"
@@ -173,6 +174,9 @@ typedef struct Job
 	int32		gap_blocks;		/* -1: what the device makes worthwhile */
 	int32		max_io_pressure;	/* percent of time that somebody waits for a disk, 0: not looked at */
 	bool		aggressive;
+	bool		shared_buffers; /* are to be filled again too */
+	int64		buffers_wanted;
+	int64		buffers_resident;	/* counted when that was done */
 	int64		arriving;		/* blocks of the segment now being loaded that have come in */
 	SegmentOutcome total;		/* of the segments done */
 	char		snapshot[SF_NAME_BYTES + 16];	/* name@generation; empty: no snapshot, only whole files */
@@ -186,6 +190,10 @@ extern void job_write(int fd, Job *job);
 extern void job_read_planned(int fd, int n, PlannedSegment *planned);
 extern void job_write_planned(int fd, int n, const PlannedSegment *planned);
 extern int *job_numbers(int *count);
+
+/* --- buffer_job.c --- */
+
+extern BackgroundWorkerHandle *start_buffer_worker(int job, Oid database, bool with_shared);
 
 /* --- machine.c: what the clusters of one machine have to agree on --- */
 

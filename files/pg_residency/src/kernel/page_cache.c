@@ -196,3 +196,18 @@ pc_evict(int fd)
 {
 	return -posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 }
+
+int
+pc_evict_blocks(int fd, const uint8_t *map, uint32_t nblocks, uint32_t block_size)
+{
+	int			rc = 0;
+
+	for (uint32_t from = pc_next(map, nblocks, 0, true); from < nblocks && rc == 0;)
+	{
+		uint32_t	to = pc_next(map, nblocks, from, false);
+
+		rc = posix_fadvise(fd, (off_t) from * block_size, (off_t) (to - from) * block_size, POSIX_FADV_DONTNEED);
+		from = pc_next(map, nblocks, to, true);
+	}
+	return -rc;
+}

@@ -90,4 +90,7 @@ extern int	pc_count(int fd, uint32_t nblocks, uint32_t block_size, bool use_cach
  */
 extern int	pc_evict(int fd);
 
+/* The same for the blocks of the map, run by run; what lies in a folio with others of the file may stay. */
+extern int	pc_evict_blocks(int fd, const uint8_t *map, uint32_t nblocks, uint32_t block_size);
+
 #endif
