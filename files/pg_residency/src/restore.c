@@ -305,16 +305,13 @@ load_needed(Work *work, RestoreControl *control, SegmentOutcome *outcome)
 	outcome->resident = outcome->wanted - outcome->gone - lacking;
 	count_arrived(work, after, outcome);
 	control->used += (uint64) (outcome->loaded + outcome->extra) * BLCKSZ;
+	outcome->failed = lacking - outcome->over_budget;
 	if (rc == PC_STOPPED)
 		strlcpy(outcome->reason, "ended before it was done", sizeof(outcome->reason));
-	else
-	{
-		outcome->failed = lacking - outcome->over_budget;
-		if (outcome->failed > 0)
-			strlcpy(outcome->reason, rc < 0 ? strerror(-rc) : "read, but evicted again", sizeof(outcome->reason));
-		else if (outcome->over_budget > 0)
-			strlcpy(outcome->reason, "over the memory budget", sizeof(outcome->reason));
-	}
+	else if (outcome->failed > 0)
+		strlcpy(outcome->reason, rc < 0 ? strerror(-rc) : "read, but evicted again", sizeof(outcome->reason));
+	else if (outcome->over_budget > 0)
+		strlcpy(outcome->reason, "over the memory budget", sizeof(outcome->reason));
 	pfree(after);
 	pfree(missing);
 	return rc != PC_STOPPED;
