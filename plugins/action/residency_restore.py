@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
             timeout = float(arguments.get("wait_timeout", WAIT_TIMEOUT))
         except (TypeError, ValueError):
             return self._run_module(task_vars)  # which says what is wrong with them
-        if not waits or self._task.check_mode or self._task.async_val:
+        if self._task.check_mode or self._task.async_val:
             return self._run_module(task_vars)
 
         deadline = time.monotonic() + timeout + STOPPING
@@ -54,7 +54,9 @@ class ActionModule(ActionBase):
         if started.get("state") not in RUNNING:
             return started
         host = str(task_vars.get("inventory_hostname", ""))
-        return self._follow(task_vars, started, deadline, host)
+        if arguments.get("deadline") and not arguments.get("job"):
+            display.display("%s: %s" % (host, started["msg"]))  # whether it will be kept, said beforehand
+        return self._follow(task_vars, started, deadline, host) if waits else started
 
     def _follow(
         self, task_vars: Dict[str, Any], started: Dict[str, Any], deadline: float, host: str
@@ -69,6 +71,10 @@ class ActionModule(ActionBase):
                 spoken = (result["progress"], time.monotonic())
                 display.display(progress_line(host, result))
         result["queries"] = started["queries"] + result.get("queries", [])
+        result["expected_seconds"] = started["expected_seconds"]
+        result["warnings"] = started.get("warnings", []) + [
+            warning for warning in result.get("warnings", []) if warning not in started.get("warnings", [])
+        ]
         return result
 
     def _run_module(self, task_vars: Dict[str, Any], **changed: Any) -> Dict[str, Any]:

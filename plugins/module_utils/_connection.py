@@ -162,6 +162,23 @@ def attach_extension(session: Session) -> None:
     _require_version("The loaded library of", library["version"], "run the playbook pgfleet.cache.install, then reconnect")
 
 
+def connect_with_extension(params: Mapping[str, Any], database: str) -> Session:
+    """For what the extension tells only inside a relation's own database."""
+    session = connect(params, database)
+    try:
+        attach_extension(session)
+    except NotInstalledError:
+        session.close()
+        raise ResidencyError(
+            "Extension %s is not in database %s: add it to cache_extension_databases, and run the playbook"
+            " pgfleet.cache.install." % (EXTENSION, database)
+        ) from None
+    except ResidencyError:
+        session.close()
+        raise
+    return session
+
+
 def explain_connection(text: str) -> str:
     """One sentence, and a remedy, from what libpq says about a refused connection."""
     first = re.sub(r"^unable to connect to database: ", "", to_native(text).strip()).splitlines()[0].rstrip(".")

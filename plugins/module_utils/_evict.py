@@ -11,10 +11,10 @@ import os
 from contextlib import closing
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _page_cache, _residency
+from ansible_collections.pgfleet.cache.plugins.module_utils import _names, _page_cache, _residency
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, connect
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Place
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_BYTES, human_bytes
 
 
@@ -85,8 +85,9 @@ def _evict(
     before, after = _page_cache.add_up(files_before), _page_cache.add_up(files_after)
     server = "stopped" if session is None else "running"
     relations = compare(files_before, [] if check_mode else files_after)
-    names = Names()
-    if session is not None:
+    if session is None:
+        names = _names.load_newest(data_directory)
+    else:
         names = _residency.name_places(
             [row["place"] for row in relations], session, lambda database: connect(params, database)
         )
@@ -106,9 +107,11 @@ def _evict(
         diff=_residency.diff(
             "in the page cache",
             [
-                tuple(
-                    [_residency.label(row)]
-                    + [row[key] // BLOCK_BYTES for key in ("bytes", "resident_bytes_before", "resident_bytes_after")]
+                _residency.Change(
+                    _residency.label(row),
+                    row["bytes"] // BLOCK_BYTES,
+                    row["resident_bytes_before"] // BLOCK_BYTES,
+                    row["resident_bytes_after"] // BLOCK_BYTES,
                 )
                 for row in rows
             ],

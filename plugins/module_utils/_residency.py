@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _names
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
@@ -215,27 +215,36 @@ def identity(place: Place, names: Names) -> Dict[str, Any]:
 
 def label(row: Dict[str, Any]) -> str:
     """A row of a result, as a message names its relation."""
-    where = row["database"] or ("all databases" if row["database_oid"] == SHARED else "a dropped database")
+    where = row["database"] or ("all databases" if row["database_oid"] == SHARED else "database %d" % row["database_oid"])
     if row["relation"] is None:
         return "relfilenumber %d in %s" % (row["relfilenumber"], where)
     owner = " of %s" % row["belongs_to"] if row["belongs_to"] else ""
     return "%s %s%s in %s" % (row["kind"], row["relation"], owner, where)
 
 
-def diff(header: str, lines: Sequence[Tuple[str, int, int, int]]) -> Dict[str, str]:
-    """What --diff shows: label, blocks, and how many of them are resident before and after."""
+class Change(NamedTuple):
+    """A line of a diff; all in blocks."""
 
-    def text(which: int) -> str:
-        return "".join(
-            "%s: %s of %s, %s\n"
-            % (line[0], human_blocks(line[which]), human_blocks(line[1]), human_percent(percent(line[which], line[1])))
-            for line in lines
-            if line[2] != line[3]
-        )
+    label: str
+    size: int
+    before: int
+    after: int
 
-    return {
-        "before_header": header,
-        "after_header": header,
-        "before": text(2),
-        "after": text(3),
-    }
+
+def diff(header: str, changes: Iterable[Change]) -> Dict[str, str]:
+    """What --diff shows: how much is resident before and after, of what changes."""
+    before = after = ""
+    for one in changes:
+        if one.before != one.after:
+            before += _line(one, one.before)
+            after += _line(one, one.after)
+    return {"before_header": header, "after_header": header, "before": before, "after": after}
+
+
+def _line(change: Change, resident: int) -> str:
+    return "%s: %s of %s, %s\n" % (
+        change.label,
+        human_blocks(resident),
+        human_blocks(change.size),
+        human_percent(percent(resident, change.size)),
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple, cast
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, cast
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _deadline, _residency, _selection, _snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
@@ -54,6 +54,14 @@ ORDER BY job DESC LIMIT 1
 """
 
 
+class Forecast(NamedTuple):
+    """What is said before a job has run."""
+
+    seconds: Optional[float]
+    sentence: str
+    warnings: List[str]  # that the deadline will not be kept, or that nobody knows
+
+
 @dataclass(frozen=True)
 class Options:
     name: Optional[str]
@@ -82,7 +90,7 @@ class Options:
         )
 
     def time_limit(self) -> int:
-        """Whole seconds, until wait_timeout or the deadline."""
+        """Whole seconds, until wait_timeout or the deadline. Only a job that is to be started can be too late for it."""
         if self.deadline is None:
             return self.wait_timeout
         return min(self.wait_timeout, int(_deadline.seconds_left(_deadline.parse(self.deadline))))
@@ -100,10 +108,7 @@ def check_options(options: Options) -> None:
     if options.name is not None:
         _snapshot.check_name(options.name, generation_allowed=True)
     options.wish()
-    # a job that is waited for may have ended at its deadline
-    if options.job is None:
-        options.time_limit()
-    elif options.deadline is not None:
+    if options.deadline is not None:
         _deadline.parse(options.deadline)
 
 
@@ -111,26 +116,27 @@ def restore(session: Session, options: Options, check_mode: bool, connect_to: Co
     """The whole of the module residency_restore, from a session with the extension attached."""
     snapshot, job = _find(session, options)
 
-    started = None
+    forecast = None
     if job is None:
         before = _select(session, snapshot, None, options, connect_to)
-        if check_mode or before.measurement.total.missing == 0:
-            if check_mode:
-                return _plan(session, snapshot, before, options, connect_to)
-            return _judge(session, snapshot, None, before, options, connect_to)
+        if check_mode:
+            return _plan(session, snapshot, before, options, connect_to)
+        if before.measurement.total.missing == 0:
+            return _judge(session, snapshot, None, before, options, connect_to, None)
         job = _start(session, snapshot, before, options)
-        started = before
+        forecast = _forecast(session, min(before.measurement.total.missing, job["budget_bytes"] // BLOCK_BYTES), options)
 
     if options.wait and not check_mode:
-        job = _wait(session, job, options, started is not None)
+        job = _wait(session, job, options, forecast is not None)
         if job["state"] in RUNNING:
-            result = _progress(session, snapshot, job, options, started)
+            result = _progress(session, snapshot, job, forecast)
             raise ResidencyError(
                 "Not finished within wait_timeout of %s: %s" % (human_seconds(options.wait_timeout), result["msg"]), result
             )
     if job["state"] in RUNNING:
-        return _progress(session, snapshot, job, options, started)
-    return _judge(session, snapshot, job, _select(session, snapshot, job, options, connect_to), options, connect_to)
+        return _progress(session, snapshot, job, forecast)
+    after = _select(session, snapshot, job, options, connect_to)
+    return _judge(session, snapshot, job, after, options, connect_to, forecast)
 
 
 def empty_result() -> Dict[str, Any]:
@@ -297,20 +303,18 @@ def _with_rows(
     measured = selection.measurement
     names = _residency.name_places(_residency.listed_places(measured), session, connect_to, selection.former)
     result.update(_residency.describe(measured, names))
-    lines = []
+    changes = []
     for row, (place, amount) in zip(result["relations"], measured.relations):
         if expected is None:
             before, after = max(0, amount.resident - amount.loaded), amount.resident
         else:
             before, after = amount.resident, amount.resident + expected.get(place, 0)
-        lines.append((_residency.label(row), amount.wanted - amount.gone, before, after))
-    result["diff"] = _residency.diff("resident of %s" % (result["snapshot"] or "the relations"), lines)
+        changes.append(_residency.Change(_residency.label(row), amount.wanted - amount.gone, before, after))
+    result["diff"] = _residency.diff("resident of %s" % (result["snapshot"] or "the relations"), changes)
     return result
 
 
-def _progress(
-    session: Session, snapshot: Optional[Row], job: Row, options: Options, started: Optional[Selection]
-) -> Dict[str, Any]:
+def _progress(session: Session, snapshot: Optional[Row], job: Row, forecast: Optional[Forecast]) -> Dict[str, Any]:
     result = _result(session, snapshot, job, None)
     result["msg"] = "Job %d %s %s: %s of %s done, %s loaded in %s." % (
         job["job"],
@@ -321,23 +325,27 @@ def _progress(
         human_blocks(job["loaded"]),
         human_seconds(job["seconds"]),
     )
-    if started is not None:
-        missing = started.measurement.total.missing
-        result.update(changed=True, warnings=started.warnings)
-        result["msg"] += " " + _forecast(session, result, min(missing, job["budget_bytes"] // BLOCK_BYTES), options)
+    if forecast is not None:
+        result["changed"] = True
+        result["msg"] += " " + forecast.sentence
+        _add_forecast(result, forecast)
     return result
 
 
-def _forecast(session: Session, result: Dict[str, Any], blocks: int, options: Options) -> str:
-    """Whether the deadline will be kept, said beforehand; if it will not, as a warning too."""
+def _forecast(session: Session, blocks: int, options: Options) -> Forecast:
+    """Whether the deadline will be kept, said beforehand."""
     speed = _speed(session, options)
     count = blocks * BLOCK_BYTES
-    result["expected_seconds"] = _deadline.expected_seconds(count, speed)
+    seconds = _deadline.expected_seconds(count, speed)
     left = None if options.deadline is None else _deadline.seconds_left(_deadline.parse(options.deadline))
     sentence = _deadline.forecast(count, speed, left)
-    if left is not None and (result["expected_seconds"] is None or result["expected_seconds"] > left):
-        result["warnings"] = [*result["warnings"], sentence]
-    return sentence
+    kept = left is None or (seconds is not None and seconds <= left)
+    return Forecast(seconds, sentence, [] if kept else [sentence])
+
+
+def _add_forecast(result: Dict[str, Any], forecast: Forecast) -> None:
+    result["expected_seconds"] = forecast.seconds
+    result["warnings"] = result["warnings"] + forecast.warnings
 
 
 def _plan(
@@ -360,7 +368,9 @@ def _plan(
             human_bytes(budget),
             ", %s would not fit" % human_blocks(result["over_budget"]) if result["over_budget"] else "",
         )
-        result["msg"] += " " + _forecast(session, result, fits, options)
+        forecast = _forecast(session, fits, options)
+        result["msg"] += " " + forecast.sentence
+        _add_forecast(result, forecast)
     else:
         result.update(expected_seconds=0.0, msg=_resident_already(snapshot, selection))
     return _with_rows(result, session, selection, connect_to, _selection.expect(selection, fits))
@@ -373,11 +383,14 @@ def _judge(
     selection: Selection,
     options: Options,
     connect_to: ConnectTo,
+    forecast: Optional[Forecast],
 ) -> Dict[str, Any]:
     """The gate, by what is counted after the job and not by what the job says of itself."""
     result = _with_rows(_result(session, snapshot, job, selection), session, selection, connect_to)
+    if forecast is not None:
+        _add_forecast(result, forecast)
     if job is None:
-        result.update(state="done", progress=100.0)
+        result.update(state="done", progress=100.0, expected_seconds=0.0)
     shortcomings = _shortcomings(result, options)
     result["reached"] = not shortcomings
     if shortcomings:

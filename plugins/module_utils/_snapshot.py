@@ -3,25 +3,43 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find, take and drop snapshots."""
+"""Find, take, name and drop snapshots, and what a new one has that the one before it had not."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
+from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _residency
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import ConnectTo, Names, Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks, human_bytes
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 GENERATION = re.compile(r"@[1-9][0-9]{0,8}")
 
-_COLUMNS = (
-    "name, generation, taken_at, origin, in_recovery, system_identifier, timeline,"
-    " server_version_num, segments, blocks, wanted, file_bytes, digest, problem"
+COLUMNS = (
+    "name",
+    "generation",
+    "taken_at",
+    "origin",
+    "in_recovery",
+    "system_identifier",
+    "timeline",
+    "server_version_num",
+    "segments",
+    "blocks",
+    "wanted",
+    "in_page_cache",
+    "in_shared_buffers",
+    "in_both",
+    "file_bytes",
+    "digest",
+    "problem",
 )
-_TAKE = "SELECT %s FROM residency_snapshot(%%s, %%s)" % _COLUMNS
+_TAKE = "SELECT %s FROM residency_snapshot(%%s, %%s)" % ", ".join(COLUMNS)
+_SET_NAMES = "SELECT residency_set_names(%s, %s)"
 _DROP = "SELECT residency_drop_snapshot(%s) AS removed"
 
 
@@ -48,7 +66,7 @@ def full_name(snapshot: Row) -> str:
 
 
 def list_all(session: Session) -> List[Row]:
-    return session.rows("SELECT %s FROM residency_snapshots() ORDER BY name, generation" % _COLUMNS)
+    return session.rows("SELECT %s FROM residency_snapshots() ORDER BY name, generation" % ", ".join(COLUMNS))
 
 
 def select(snapshots: List[Row], name: str) -> List[Row]:
@@ -71,50 +89,90 @@ def find(session: Session, name: str) -> Row:
     return snapshot
 
 
-def take(session: Session, name: str, keep: int, check_mode: bool) -> Dict[str, Any]:
+def take(session: Session, name: str, keep: int, check_mode: bool, connect_to: ConnectTo) -> Dict[str, Any]:
+    previous = _previous(session, name)
+    before, names_before = _contents(session, previous)
     if check_mode:
         session.record(_TAKE, (name, keep))
-        return result(True, None, "Would save what is cached, %s in the page cache, as '%s'." % (_cached(session), name), session)
-    snapshot = session.change(_TAKE, (name, keep))[0]
-    return result(
-        True,
-        snapshot,
-        "Saved %s: %s of %s are cached in %d segments, a file of %s."
-        % (
-            full_name(snapshot),
+        session.record(_SET_NAMES, (name, "..."))
+        wanted = {
+            _residency.place_of(row): _caches.cached(row) for row in _caches.by_relation(session)[1] if _caches.cached(row)
+        }
+        names = _names.at_places(wanted, session, connect_to)
+        result = _result(session, True)
+        result["msg"] = "Would save %s that are cached now as '%s'." % (human_blocks(sum(wanted.values())), name)
+    else:
+        snapshot = session.change(_TAKE, (name, keep))[0]
+        label = full_name(snapshot)
+        wanted = _wanted(session, label)
+        names = _names.at_places(wanted, session, connect_to)
+        session.change(_SET_NAMES, (label, _names.dump(names)))
+        result = _result(session, True)
+        result["snapshot"] = plain(snapshot)
+        result["msg"] = "Saved %s: %s of %s are cached in %d segments, a file of %s." % (
+            label,
             human_blocks(snapshot["wanted"]),
             human_blocks(snapshot["blocks"]),
             snapshot["segments"],
             human_bytes(snapshot["file_bytes"]),
-        ),
-        session,
-    )
+        )
+    if names.closed:
+        result["warnings"].append("Not named: the relations of %s, which let nobody in." % ", ".join(names.closed))
+    changes = compare(before, names_before, wanted, names)
+    result["relations"] = [
+        {key: value for key, value in row.items() if key != "wanted_before"} for row in largest(changes, "wanted")
+    ]
+    if previous is not None:
+        result["difference"] = {
+            "snapshot": full_name(previous),
+            "wanted_before": sum(before.values()),
+            "wanted": sum(wanted.values()),
+            "relations": largest([row for row in changes if row["wanted"] != row["wanted_before"]], "difference"),
+        }
+    shown = largest([row for row in changes if row["wanted"] != row["wanted_before"]], "difference")
+    result["diff"] = {
+        "before_header": full_name(previous) if previous else "no snapshot '%s'" % name,
+        "after_header": "what is cached now" if check_mode else label,
+        "before": _lines(shown, "wanted_before"),
+        "after": _lines(shown, "wanted"),
+    }
+    return result
 
 
 def drop(session: Session, name: str, check_mode: bool) -> Dict[str, Any]:
-    removed = len(select(list_all(session), name))
-    if not removed:
-        return result(False, None, "There is no snapshot '%s'." % name, session)
+    snapshots = list_all(session)
+    chosen = select(snapshots, name)
+    result = _result(session, bool(chosen))
+    if not chosen:
+        result["msg"] = "There is no snapshot '%s'." % name
+        return result
+    removed = len(chosen)
     if check_mode:
         session.record(_DROP, (name,))
     else:
         removed = session.change(_DROP, (name,))[0]["removed"]
     verb = "Would remove" if check_mode else "Removed"
     noun = "generation" if removed == 1 else "generations"
-    return result(True, None, "%s %d %s of snapshot '%s'." % (verb, removed, noun, name), session)
+    result["msg"] = "%s %d %s of snapshot '%s'." % (verb, removed, noun, name)
+    result["diff"] = {
+        "before_header": "snapshots",
+        "after_header": "snapshots",
+        "before": "".join(full_name(one) + "\n" for one in snapshots),
+        "after": "".join(full_name(one) + "\n" for one in snapshots if one not in chosen),
+    }
+    return result
 
 
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
-    return {"changed": False, "snapshot": None, "queries": []}
-
-
-def result(changed: bool, snapshot: Optional[Row], msg: str, session: Session) -> Dict[str, Any]:
     return {
-        "changed": changed,
-        "snapshot": None if snapshot is None else plain(snapshot),
-        "msg": msg,
-        "queries": session.queries,
+        "changed": False,
+        "snapshot": None,
+        "relations": [],
+        "difference": None,
+        "queries": [],
+        "warnings": [],
+        "diff": {"before": "", "after": ""},
     }
 
 
@@ -127,6 +185,60 @@ def plain(snapshot: Row) -> Dict[str, Any]:
     )
 
 
-def _cached(session: Session) -> str:
-    row = session.only_row("SELECT coalesce(sum(resident), 0)::bigint AS blocks FROM residency_segments()")
-    return human_blocks(row["blocks"])
+def compare(
+    before: Mapping[Place, int], names_before: Names, now: Mapping[Place, int], names_now: Names
+) -> List[Dict[str, Any]]:
+    """Blocks wanted by relation then and now. A rewritten relation is the same one: it keeps its OID."""
+    rows: Dict[Tuple[Any, ...], Dict[str, Any]] = {}
+    for key, wanted, names, others in (
+        ("wanted", now, names_now, names_before),
+        ("wanted_before", before, names_before, names_now),
+    ):
+        for place, blocks in wanted.items():
+            relation = names.relations.get(place) or others.relations.get(place)
+            same = (place.database, "oid", relation.oid) if relation else (place.database, *place)
+            if same not in rows:
+                rows[same] = dict(_residency.identity(place, names), wanted=0, wanted_before=0)
+            rows[same][key] += blocks
+    return list(rows.values())
+
+
+def largest(rows: Iterable[Dict[str, Any]], what: str) -> List[Dict[str, Any]]:
+    def size(row: Dict[str, Any]) -> int:
+        return abs(int(row["wanted"]) - (int(row["wanted_before"]) if what == "difference" else 0))
+
+    found = [row for row in rows if size(row)]
+    return sorted(found, key=lambda row: (-size(row), row["database_oid"], row["relfilenumber"]))[: _residency.LISTED]
+
+
+def _result(session: Session, changed: bool) -> Dict[str, Any]:
+    return dict(empty_result(), changed=changed, queries=session.queries)
+
+
+def _previous(session: Session, name: str) -> Optional[Row]:
+    """The newest generation that can be compared with."""
+    usable = [one for one in select(list_all(session), name) if not one["problem"]]
+    return usable[-1] if usable else None
+
+
+def _contents(session: Session, snapshot: Optional[Row]) -> Tuple[Dict[Place, int], Names]:
+    if snapshot is None:
+        return {}, Names()
+    label = full_name(snapshot)
+    names = _names.load(session.only_row("SELECT residency_names(%s) AS names", (label,))["names"])
+    return _wanted(session, label), names or Names()
+
+
+def _wanted(session: Session, label: str) -> Dict[Place, int]:
+    return {
+        _residency.place_of(row): row["wanted"]
+        for row in session.rows(
+            "SELECT tablespace::bigint, database::bigint, relfilenumber::bigint, sum(wanted)::bigint AS wanted"
+            " FROM residency_snapshot_segments(%s) WHERE wanted > 0 GROUP BY tablespace, database, relfilenumber",
+            (label,),
+        )
+    }
+
+
+def _lines(rows: Iterable[Dict[str, Any]], key: str) -> str:
+    return "".join("%s: %s\n" % (_residency.label(row), human_blocks(row[key])) for row in rows)

@@ -15,6 +15,8 @@ description:
     what is resident afterwards. Resident means in the operating system's page cache or in C(shared_buffers).
   - Fails when less than O(min_residency) is resident or more than O(max_gone) is gone, and names the coldest relations.
   - The job runs in a background worker of PostgreSQL. It needs no connection, and ends with O(wait_timeout) at the latest.
+  - O(relations) and O(databases) choose what of the snapshot is brought back, and counted, and in which order. They go by
+    the names that M(pgfleet.cache.residency_snapshot) keeps with a snapshot.
   - While it waits, it prints a line per host every 10 % or 30 seconds, unless the task is asynchronous.
 author:
   - The pgfleet.cache authors (@pgfleet)
@@ -32,6 +34,47 @@ options:
     description:
       - Wait for this job, whether it still runs or not, and start none.
     type: int
+  relations:
+    description:
+      - Shell patterns (V(*), V(?), V([abc])) for the names of relations, such as V(public.boarding_pass), V(boarding_*) or
+        V(reporting.*). Only these are restored, and only these count. None mean all.
+      - A pattern without a schema fits the relation in any. A name that SQL quotes may be given with its quotes or without.
+      - A table means its indexes and its TOAST too, a partitioned table its partitions. An index means only itself.
+      - A pattern that fits nothing is a warning; it is an error when all of them do.
+    type: list
+    elements: str
+    default: []
+  databases:
+    description:
+      - Shell patterns for the names of databases. None mean all. The shared catalogs belong to no database, and fit only V(*).
+    type: list
+    elements: str
+    default: []
+  order:
+    description:
+      - What comes first of what O(relations) and O(databases) choose, should budget or time not reach for all.
+      - V(listed) means what fits the first pattern of O(relations) before what fits the second, and so on, then likewise by
+        O(databases), and the hottest segments first among those of one pattern. V(*) as the last pattern means all the rest.
+      - V(hottest) means the hottest segments first whichever pattern they fit, as is done without patterns.
+    type: str
+    choices: [listed, hottest]
+    default: listed
+  rewritten:
+    description:
+      - What to do about relations whose files are others now, because of C(VACUUM FULL), C(CLUSTER), C(REINDEX),
+        C(REFRESH MATERIALIZED VIEW), C(TRUNCATE) or because they were made anew under the same name.
+      - With V(skip) their blocks are gone. With V(load) they are loaded whole, if at least half of them was cached, and count
+        with the size that they have now.
+    type: str
+    choices: [skip, load]
+    default: skip
+  fallback_relations:
+    description:
+      - Shell patterns as in O(relations). As long as there is no snapshot of this name, these relations are loaded whole, of the
+        databases that O(databases) choose. Otherwise they mean nothing.
+    type: list
+    elements: str
+    default: []
   min_residency:
     description:
       - Percent of the snapshot's blocks that still exist which must be resident afterwards.
@@ -51,6 +94,13 @@ options:
     description:
       - Load no more than this per second, such as V(200MB).
     type: bytes
+  deadline:
+    description:
+      - A date and time with its zone at which the job ends, complete or not, such as V(2026-11-21 06:00+01:00) or, where the
+        host's Python is 3.9 or newer, V(2026-11-21 06:00 Europe/Berlin).
+      - Beforehand it is said whether a job will be done by then, at the rate that the newest job without a O(rate) had, or that
+        no former job tells a rate. Unless it will be, that is a warning.
+    type: str
   wait:
     description:
       - Whether to wait for the job. If not, the result says how far it is, and neither O(min_residency) nor O(max_gone)
@@ -71,10 +121,12 @@ attributes:
   check_mode:
     support: full
     details:
-      - Starts nothing and says what would be loaded, and from which relations.
+      - Starts nothing and says what would be loaded, from which relations, and how long that would take.
       - Where the extension is not installed yet, says so in a warning and predicts a change.
   diff_mode:
-    support: none
+    support: full
+    details:
+      - Shows how much of each relation was and is resident, or would be, of at most 20.
   idempotent:
     support: full
     details:
@@ -83,6 +135,7 @@ attributes:
     description: Supports being used with the C(async) keyword.
     support: full
 seealso:
+  - module: pgfleet.cache.residency_info
   - module: pgfleet.cache.residency_snapshot
 """
 
@@ -99,6 +152,23 @@ EXAMPLES = r"""
     name: warm
     rate: 100MB
     budget: 8GB
+  become: true
+  become_user: postgres
+
+- name: The tables of tonight's reports first, then everything else, before six
+  pgfleet.cache.residency_restore:
+    name: warm
+    databases: [postgres_air]
+    relations: [boarding_pass, public.passenger, "*"]
+    deadline: "2026-11-21 06:00+01:00"
+  become: true
+  become_user: postgres
+
+- name: Also where tables were rewritten overnight, and where nobody has taken a snapshot yet
+  pgfleet.cache.residency_restore:
+    name: warm
+    rewritten: load
+    fallback_relations: [boarding_pass, passenger]
   become: true
   become_user: postgres
 
@@ -123,14 +193,14 @@ msg:
   description: What happened, in a sentence or two.
   returned: always
   type: str
-  sample: "warm@3: 100 % of 1.41 GB is resident; loaded 1.40 GB in 1.9 s, 754 MB/s."
+  sample: "warm@3: 100 % of 396 MB is resident; loaded 88.8 MB in 0.2 s, 535 MB/s."
 changed:
   description: Whether blocks were loaded or, when the job is not waited for, whether it was started.
   returned: always
   type: bool
   sample: true
 snapshot:
-  description: The snapshot, with its generation.
+  description: The snapshot, with its generation. V(null) when there is none and RV(relations) are O(fallback_relations).
   returned: always
   type: str
   sample: warm@3
@@ -150,20 +220,22 @@ reached:
   type: bool
   sample: true
 progress:
-  description: Percent of the snapshot's blocks that the job has dealt with.
+  description: Percent of what the job has to do that it has done.
   returned: always
   type: float
   sample: 100.0
 wanted:
-  description: Blocks of 8 KiB in the snapshot.
+  description:
+    - Blocks of 8 KiB of the snapshot, as far as O(relations) and O(databases) choose them, or those that the job is to bring
+      back as long as it runs.
   returned: always
   type: int
-  sample: 184911
+  sample: 50689
 resident:
   description: Blocks of these that are resident, counted after the job. V(null) as long as it runs.
   returned: always
   type: int
-  sample: 184911
+  sample: 50689
 gone:
   description: Blocks of these that do not exist any more. V(null) as long as the job runs.
   returned: always
@@ -178,7 +250,7 @@ loaded:
   description: Blocks that the job has loaded.
   returned: always
   type: int
-  sample: 183502
+  sample: 11366
 extra:
   description: Blocks that it loaded although nobody wanted them, because they lay between wanted ones.
   returned: always
@@ -186,6 +258,11 @@ extra:
   sample: 120
 over_budget:
   description: Blocks that it left out because they did not fit the memory budget.
+  returned: always
+  type: int
+  sample: 0
+rewritten:
+  description: Blocks of RV(gone) whose relation has other files now. V(null) as long as the job runs.
   returned: always
   type: int
   sample: 0
@@ -208,28 +285,37 @@ budget_bytes:
   description: The memory budget of the job or, in check mode, the one that it would get.
   returned: always
   type: int
-  sample: 18253611008
+  sample: 20154574976
 seconds:
   description: Duration of the job.
   returned: always
   type: float
-  sample: 1.901
+  sample: 0.158
 bytes_per_second:
   description: What it loaded, over its duration.
   returned: always
   type: int
-  sample: 790744064
+  sample: 560989091
+expected_seconds:
+  description:
+    - What the job was expected to take, at the rate of a former one. V(null) when no former job tells a rate, and when the
+      job was not started here.
+  returned: always
+  type: float
+  sample: 0.173
 relations:
-  description: At most 20 relations of the snapshot, those first that lack most blocks.
+  description: At most 20 of the relations, those first that lack most blocks.
   returned: always
   type: list
   elements: dict
   contains:
     database:
-      description: Database, V(null) for shared catalogs and when it was dropped.
+      description: Database, V(null) for shared catalogs.
       type: str
     relation:
-      description: Schema and name, V(null) when it was dropped or rewritten.
+      description:
+        - Schema and name, as SQL spells them. Of one that was dropped or rewritten, what it was called when the snapshot
+          was taken; V(null) when nobody knows.
       type: str
     kind:
       description: Kind of relation.
@@ -255,25 +341,33 @@ relations:
     resident:
       description: Blocks of these that are resident.
       type: int
+    missing:
+      description: Blocks of these that exist and are not resident.
+      type: int
     gone:
       description: Blocks of these that do not exist any more.
       type: int
     over_budget:
       description: Blocks of these that did not fit the memory budget.
       type: int
+    loaded:
+      description: Blocks of these that the job has loaded.
+      type: int
   sample:
-    - database: demo
+    - database: postgres_air
       relation: public.boarding_pass
       kind: table
       belongs_to: null
       database_oid: 16384
       tablespace: 1663
-      relfilenumber: 16391
+      relfilenumber: 16392
       residency: 100.0
-      wanted: 163840
-      resident: 163840
+      wanted: 30781
+      resident: 30781
+      missing: 0
       gone: 0
       over_budget: 0
+      loaded: 26
 segments:
   description: At most 20 segments, those first that lack most blocks. Each has the keys of RV(relations), and these.
   returned: always
@@ -281,7 +375,7 @@ segments:
   elements: dict
   contains:
     segment_no:
-      description: Number of the segment in the snapshot.
+      description: Number of the segment in the snapshot, V(null) when its relation is loaded whole.
       type: int
     fork:
       description: Fork of the relation.
@@ -293,29 +387,42 @@ segments:
       description: Why the job left something out.
       type: str
   sample:
-    - database: demo
+    - database: postgres_air
       relation: public.boarding_pass
       kind: table
       belongs_to: null
       database_oid: 16384
       tablespace: 1663
-      relfilenumber: 16391
-      segment_no: 1
+      relfilenumber: 16392
+      segment_no: 788
       fork: main
       segment: 0
       reason: null
       residency: 100.0
-      wanted: 131072
-      resident: 131072
+      wanted: 30770
+      resident: 30770
+      missing: 0
       gone: 0
       over_budget: 0
+      loaded: 26
 queries:
-  description: Statements that changed something, or would have in check mode.
+  description: Statements that changed something, or would have in check mode; long ones cut short.
   returned: always
   type: list
   elements: str
   sample:
-    - SELECT residency_restore_start('warm@3', '{"time_limit":3600}'::jsonb) AS job
+    - 'SELECT residency_restore_start(''warm@3'', ''{"time_limit": 3600, "segments": [789, 788, 792, 793]}''::jsonb) AS job'
+diff:
+  description: How much of each relation is resident, before and after.
+  returned: with C(--diff)
+  type: dict
+  sample:
+    before_header: resident of warm@3
+    after_header: resident of warm@3
+    before: |
+      table public.passenger in postgres_air: 512 kB of 58.4 MB, 0.85 %
+    after: |
+      table public.passenger in postgres_air: 58.4 MB of 58.4 MB, 100 %
 """
 
 from contextlib import closing

@@ -15,6 +15,9 @@ description:
     C(shared_buffers), under a name, or removes what was saved under a name.
   - The snapshot is a file in C(pg_residency/) below the data directory. It stays on the host; only counts and a digest
     are returned.
+  - The names of its relations are kept beside it, for which each database that allows connections is connected to in turn.
+    M(pgfleet.cache.residency_restore) chooses by them, and finds by them what was rewritten since.
+  - What is different from the generation before it is told by relation.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -44,14 +47,19 @@ attributes:
   check_mode:
     support: full
     details:
+      - Saves nothing, and says what would be saved, of which relations.
       - Where the extension is not installed yet, says so in a warning and predicts what happens once it is.
   diff_mode:
-    support: none
+    support: full
+    details:
+      - Shows the blocks of relations in the generation before and in the new one, of those that differ most, or the
+        snapshots before and after a removal.
   idempotent:
     support: partial
     details:
       - O(state=present) saves a new generation every time.
 seealso:
+  - module: pgfleet.cache.residency_info
   - module: pgfleet.cache.residency_restore
 """
 
@@ -67,6 +75,13 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: "{{ snapshot.msg }}"
 
+- name: Keep a week of nightly snapshots
+  pgfleet.cache.residency_snapshot:
+    name: nightly
+    keep: 7
+  become: true
+  become_user: postgres
+
 - name: Remove all generations of a snapshot
   pgfleet.cache.residency_snapshot:
     name: before_upgrade
@@ -80,7 +95,7 @@ msg:
   description: What happened, in one sentence.
   returned: always
   type: str
-  sample: "Saved warm@3: 1.41 GB of 1.65 GB are cached in 312 segments, a file of 14.2 kB."
+  sample: "Saved warm@1: 359 MB of 496 MB are cached in 1262 segments, a file of 68.4 kB."
 snapshot:
   description: The generation that was saved. V(null) for O(state=absent), in check mode and on failure.
   returned: always
@@ -93,11 +108,11 @@ snapshot:
     generation:
       description: Its generation. The name, C(@) and this number mean exactly this one.
       type: int
-      sample: 3
+      sample: 1
     taken_at:
       description: When it was saved.
       type: str
-      sample: "2026-11-20T12:41:03.512345+00:00"
+      sample: "2026-11-20T13:48:14.391331+00:00"
     origin:
       description: Name of the host that saved it.
       type: str
@@ -109,7 +124,7 @@ snapshot:
     system_identifier:
       description: The cluster and its physical replicas, as C(pg_control_system(\)) names them.
       type: str
-      sample: "7574833217290718432"
+      sample: "7710248028700251915"
     timeline:
       description: The timeline it was saved on.
       type: int
@@ -121,33 +136,132 @@ snapshot:
     segments:
       description: Segment files with something cached.
       type: int
-      sample: 312
+      sample: 1262
     blocks:
       description: Blocks of 8 KiB in these segments.
       type: int
-      sample: 216320
+      sample: 63511
     wanted:
       description: Blocks of 8 KiB that are cached, and that a restore brings back.
       type: int
-      sample: 184911
+      sample: 45927
+    in_page_cache:
+      description: Blocks of these that are in the page cache.
+      type: int
+      sample: 43143
+    in_shared_buffers:
+      description: Blocks of these that are in shared buffers.
+      type: int
+      sample: 8192
+    in_both:
+      description: Blocks of these that are in both.
+      type: int
+      sample: 5408
     file_bytes:
       description: Size of the snapshot's file.
       type: int
-      sample: 14551
+      sample: 70081
     digest:
       description: SHA-256 of the snapshot's file.
       type: str
-      sample: 9f2c1fae1b5b6d7ac58b36b1f0c2a0d2a6c5c4a7cbb1a1a8a4d1ab0b65b0f5f7
+      sample: 48dc94af295fcbef0382d08076da9dd4226e5fb185d5469915346a1d4063970b
     problem:
       description: Why it cannot be used here, V(null) when it can.
       type: str
       sample: null
+relations:
+  description: At most 20 relations, those first of which most is saved, or would be in check mode.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    database:
+      description: Database, V(null) for shared catalogs.
+      type: str
+    relation:
+      description: Schema and name, as SQL spells them. V(null) when its database lets nobody in.
+      type: str
+    kind:
+      description: Kind of relation.
+      type: str
+    belongs_to:
+      description: The table that an index or TOAST belongs to.
+      type: str
+    database_oid:
+      description: OID of its database, 0 for shared catalogs.
+      type: int
+    tablespace:
+      description: OID of its tablespace.
+      type: int
+    relfilenumber:
+      description: Number of its files.
+      type: int
+    wanted:
+      description: Blocks of 8 KiB that are cached.
+      type: int
+  sample:
+    - database: postgres_air
+      relation: public.boarding_pass
+      kind: table
+      belongs_to: null
+      database_oid: 16384
+      tablespace: 1663
+      relfilenumber: 16392
+      wanted: 21594
+difference:
+  description: What is different from the generation before. V(null) when there is none.
+  returned: always
+  type: dict
+  contains:
+    snapshot:
+      description: The generation before, with its number.
+      type: str
+      sample: warm@1
+    wanted_before:
+      description: Blocks of 8 KiB in that.
+      type: int
+      sample: 45927
+    wanted:
+      description: Blocks of 8 KiB in the new one.
+      type: int
+      sample: 30618
+    relations:
+      description: At most 20 relations, those first that differ most. Each has the keys of RV(relations), and these.
+      type: list
+      elements: dict
+      contains:
+        wanted_before:
+          description: Its blocks in the generation before.
+          type: int
+      sample:
+        - database: postgres_air
+          relation: public.boarding_pass
+          kind: table
+          belongs_to: null
+          database_oid: 16384
+          tablespace: 1663
+          relfilenumber: 16392
+          wanted_before: 21594
+          wanted: 17429
 queries:
-  description: Statements that changed something, or would have in check mode.
+  description: Statements that changed something, or would have in check mode; long ones cut short.
   returned: always
   type: list
   elements: str
-  sample: ["SELECT ... FROM residency_snapshot('warm', 2)"]
+  sample:
+    - SELECT name, generation, taken_at, ... FROM residency_snapshot('warm', 2)
+    - 'SELECT residency_set_names(''warm@1'', ''{"version":1,"databases":{...'
+diff:
+  description: Blocks by relation in the generation before and in the new one.
+  returned: with C(--diff)
+  type: dict
+  sample:
+    before_header: warm@1
+    after_header: warm@2
+    before: |
+      table public.boarding_pass in postgres_air: 169 MB
+    after: |
+      table public.boarding_pass in postgres_air: 136 MB
 """
 
 from contextlib import closing
@@ -160,7 +274,8 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     connect,
     module_argument_spec,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
@@ -171,14 +286,19 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
         with closing(connect(params)) as session:
             attach_extension(session)
             if present:
-                return _snapshot.take(session, params["name"], params["keep"], module.check_mode)
+                return _snapshot.take(
+                    session, params["name"], params["keep"], module.check_mode, lambda database: connect(params, database)
+                )
             return _snapshot.drop(session, params["name"], module.check_mode)
     except NotInstalledError as error:
         if not module.check_mode:
             raise
-        module.warn(str(error))
         result = _snapshot.empty_result()
-        result.update(changed=present, msg="Would %s '%s'." % ("save" if present else "find no", params["name"]))
+        result.update(
+            changed=present,
+            msg="Would %s '%s'." % ("save" if present else "find no", params["name"]),
+            warnings=[str(error)],
+        )
         return result
 
 
@@ -191,11 +311,7 @@ def main() -> None:
         ),
         supports_check_mode=True,
     )
-    try:
-        result = run(module)
-    except ResidencyError as error:
-        module.fail_json(**dict(_snapshot.empty_result(), **dict(error.result, msg=str(error))))
-    module.exit_json(**result)
+    finish(module, run, _snapshot.empty_result())
 
 
 if __name__ == "__main__":

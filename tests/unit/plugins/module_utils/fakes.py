@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Place, Relation
+
 
 def snapshot_row(name="warm", generation=3, **changed):
     row = {
@@ -23,6 +25,9 @@ def snapshot_row(name="warm", generation=3, **changed):
         "segments": 4,
         "blocks": 1000,
         "wanted": 400,
+        "in_page_cache": 390,
+        "in_shared_buffers": 30,
+        "in_both": 20,
         "file_bytes": 300,
         "digest": "9f2c",
         "problem": None,
@@ -36,15 +41,66 @@ def segment_row(segment_no, wanted, resident=0, gone=0, **changed):
         "segment_no": segment_no,
         "tablespace": 1663,
         "database": 5,
-        "relfilenumber": 16000 + segment_no,
+        "relfilenumber": 16000 + (segment_no or 0),
         "fork": "main",
         "segment": 0,
+        "blocks": 131072,
+        "in_shared_buffers": 0,
         "wanted": wanted,
         "resident": resident,
         "gone": gone,
     }
     row.update(changed)
     return row
+
+
+def outcome_row(relfilenumber, segment=0, **changed):
+    row = {
+        "tablespace": 1663,
+        "database": 5,
+        "relfilenumber": relfilenumber,
+        "fork": "main",
+        "segment": segment,
+        "loaded": 0,
+        "over_budget": 0,
+        "reason": None,
+    }
+    row.update(changed)
+    return row
+
+
+def relation_row(name, relfilenumber, **changed):
+    """What a database says of a relation."""
+    row = {
+        "database": 5,
+        "tablespace": 1663,
+        "relfilenumber": relfilenumber,
+        "oid": relfilenumber,
+        "name": name,
+        "kind": "table",
+        "owner_oid": None,
+        "owner": None,
+        "pages": 0,
+        "partitions_of": None,
+    }
+    row.update(changed)
+    return row
+
+
+def relation(name, relfilenumber=1, database="postgres_air", **changed):
+    values = {
+        "place": Place(5, 1663, relfilenumber),
+        "database": database,
+        "oid": relfilenumber,
+        "name": name,
+        "kind": "table",
+        "owner_oid": None,
+        "owner": None,
+        "pages": 0,
+        "partition_of": (),
+    }
+    values.update(changed)
+    return Relation(**values)
 
 
 def job_row(job=7, **changed):
@@ -73,8 +129,13 @@ class Session:
     def __init__(self, **answers):
         self.answers = answers
         self.queries = []
+        self.asked = []  # parameters of each statement
+
+    def close(self):
+        pass
 
     def rows(self, sql, params=()):
+        self.asked.append((sql, params))
         for key, answer in self.answers.items():
             if key in sql:
                 return answer.pop(0) if answer and isinstance(answer[0], list) else answer

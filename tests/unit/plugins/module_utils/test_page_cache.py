@@ -49,6 +49,10 @@ def cluster(tmp_path):
     return tmp_path / "data"
 
 
+def count(*paths):
+    return _page_cache.add_up(_page_cache.count_files(paths))
+
+
 def relative(cluster, paths):
     return sorted(os.path.relpath(path, str(cluster)) for path in paths)
 
@@ -65,20 +69,31 @@ def test_only_relation_files_of_this_major(cluster):
     ]
 
 
+def test_paths_tell_the_relation(cluster):
+    identified = {
+        os.path.relpath(path, str(cluster)): _page_cache.identify(path)
+        for path in _page_cache.relation_files(str(cluster), 15)
+    }
+    assert identified["global/1262"] == ((0, 1664, 1262), "main", 0)
+    assert identified["base/5/1259_vm"] == ((5, 1663, 1259), "vm", 0)
+    assert identified["base/5/16384.1"] == ((5, 1663, 16384), "main", 1)
+    assert identified["pg_tblspc/16385/PG_15_202209061/5/16500"] == ((5, 16385, 16500), "main", 0)
+
+
 def test_counts_what_was_read_and_evicts_it(tmp_path):
     path = str(tmp_path / "1259")
     with open(path, "wb") as file:
         file.write(os.urandom(SIZE))
         # the test's own file: without this its pages stay dirty, and dirty pages stay
         os.fsync(file.fileno())
-    assert _page_cache.count([path]) == _page_cache.Count(1, SIZE, SIZE)
+    assert count(path) == _page_cache.Count(1, SIZE, SIZE)
     _page_cache.evict([path])
-    assert _page_cache.count([path]).resident_bytes == 0
+    assert count(path).resident_bytes == 0
     with open(path, "rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead: exactly what is read
         file.seek(SIZE // 2)
         file.read(64 * 1024)
-    assert _page_cache.count([path]).resident_bytes == 64 * 1024
+    assert count(path).resident_bytes == 64 * 1024
 
 
 def test_dirty_pages_go_without_a_sync(tmp_path):
@@ -86,23 +101,23 @@ def test_dirty_pages_go_without_a_sync(tmp_path):
     with open(path, "wb") as file:
         file.write(os.urandom(SIZE))
     _page_cache.evict([path])
-    assert _page_cache.count([path]).resident_bytes < SIZE
+    assert count(path).resident_bytes < SIZE
 
 
 def test_dropped_file_is_no_error(tmp_path):
     path = str(tmp_path / "1259")
     _page_cache.evict([path])
-    assert _page_cache.count([path]) == _page_cache.Count(0, 0, 0)
+    assert count(path) == _page_cache.Count(0, 0, 0)
 
 
 def test_empty_file(tmp_path):
     (tmp_path / "1259").write_bytes(b"")
-    assert _page_cache.count([str(tmp_path / "1259")]) == _page_cache.Count(1, 0, 0)
+    assert count(str(tmp_path / "1259")) == _page_cache.Count(1, 0, 0)
 
 
 def test_last_page_is_not_counted_beyond_the_file(tmp_path):
     (tmp_path / "1259").write_bytes(b"x" * 5000)
-    assert _page_cache.count([str(tmp_path / "1259")]) == _page_cache.Count(1, 5000, 5000)
+    assert count(str(tmp_path / "1259")) == _page_cache.Count(1, 5000, 5000)
 
 
 def test_major_version(cluster, tmp_path):

@@ -7,8 +7,15 @@ from __future__ import annotations
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _residency
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._residency import Amount, Place, RelationName
-from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import Session, segment_row
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Place
+from ansible_collections.pgfleet.cache.plugins.module_utils._residency import Amount, Change
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
+    Session,
+    outcome_row,
+    relation,
+    relation_row,
+    segment_row,
+)
 
 
 def test_gone_blocks_do_not_count_against_residency():
@@ -35,11 +42,14 @@ def test_segments_add_up_to_relations():
         segment_row(2, 50, resident=10, relfilenumber=16400, segment=1),
         segment_row(3, 5, relfilenumber=16500),
     ]
-    measured = _residency.summarize(rows, {2: {"over_budget": 40, "reason": "over the memory budget"}})
-    assert measured.relations[0] == (Place(5, 1663, 16400), Amount(150, 110, 0, 40))
+    outcome = _residency.job_outcome(
+        Session(residency_job_segments=[outcome_row(16400, 1, over_budget=40, loaded=7, reason="over the memory budget")]), 7
+    )
+    measured = _residency.summarize(rows, outcome)
+    assert measured.relations[0] == (Place(5, 1663, 16400), Amount(150, 110, 0, 40, 7))
     assert [one.segment_no for one in measured.segments] == [2, 3, 1]
     assert measured.segments[0].reason == "over the memory budget"
-    assert measured.total == Amount(155, 110, 0, 40)
+    assert measured.total == Amount(155, 110, 0, 40, 7)
 
 
 def test_coldest_is_what_lacks_most_blocks_not_most_percent():
@@ -54,45 +64,45 @@ def test_same_relfilenumber_in_two_tablespaces_is_two_relations():
 
 def test_result_is_bounded():
     rows = [segment_row(number, 10) for number in range(1000)]
-    described = _residency.describe(_residency.summarize(rows, {}), {})
+    described = _residency.describe(_residency.summarize(rows, {}), Names())
     assert len(described["relations"]) == len(described["segments"]) == _residency.LISTED
 
 
 DATABASES = [
     {"oid": 5, "datname": "postgres", "datallowconn": True, "here": True},
-    {"oid": 6, "datname": "air", "datallowconn": True, "here": False},
+    {"oid": 6, "datname": "postgres_air", "datallowconn": True, "here": False},
     {"oid": 4, "datname": "template0", "datallowconn": False, "here": False},
+    {"oid": 7, "datname": "closed", "datallowconn": False, "here": False},
 ]
 
 
-def name_row(relation, relfilenumber, relkind="r", toast_index=False, belongs_to=None):
-    return {
-        "tablespace": 1663,
-        "relfilenumber": relfilenumber,
-        "relation": relation,
-        "relkind": relkind,
-        "toast_index": toast_index,
-        "belongs_to": belongs_to,
-    }
-
-
 def test_names_come_from_each_database():
-    here = Session(pg_database=DATABASES, pg_filenode_relation=[name_row("public.a", 1)])
-    there = Session(pg_filenode_relation=[name_row("pg_toast.i", 2, "i", True, "public.b")])
-    there.close = lambda: None
+    here = Session(pg_filenode_relation=[relation_row("public.a", 1)], pg_database=DATABASES)
+    there = Session(
+        pg_filenode_relation=[relation_row("pg_toast.i", 2, database=6, kind="toast index", owner_oid=9, owner="public.b")]
+    )
     asked = []
 
     def connect_to(database):
         asked.append(database)
         return there
 
-    places = [Place(5, 1663, 1), Place(6, 1663, 2), Place(4, 1663, 3), Place(99, 1663, 4)]
+    places = [Place(5, 1663, 1), Place(6, 1663, 2), Place(4, 1663, 3), Place(7, 1663, 4), Place(99, 1663, 5)]
     names = _residency.name_places(places, here, connect_to)
-    assert asked == ["air"]
-    assert names[places[0]] == RelationName("postgres", "public.a", "table", None)
-    assert names[places[1]] == RelationName("air", "pg_toast.i", "toast index", "public.b")
-    assert names[places[2]] == RelationName("template0", None, None, None)
-    assert names[places[3]] == RelationName(None, None, None, None)
+    assert asked == ["postgres_air"]
+    assert names.relations[places[0]].name == "public.a"
+    assert _residency.identity(places[1], names) == {
+        "database": "postgres_air",
+        "relation": "pg_toast.i",
+        "kind": "toast index",
+        "belongs_to": "public.b",
+        "database_oid": 6,
+        "tablespace": 1663,
+        "relfilenumber": 2,
+    }
+    assert _residency.identity(places[2], names)["database"] == "template0"
+    assert _residency.identity(places[4], names)["database"] is None
+    assert names.closed == ["closed"]
 
 
 def test_database_that_refuses_stays_unnamed():
@@ -100,6 +110,46 @@ def test_database_that_refuses_stays_unnamed():
         raise ResidencyError("no pg_hba.conf entry")
 
     place = Place(6, 1663, 2)
-    assert _residency.name_places([place], Session(pg_database=DATABASES), refuse) == {
-        place: RelationName("air", None, None, None)
+    names = _residency.name_places([place], Session(pg_database=DATABASES), refuse)
+    assert names.closed == ["postgres_air"]
+    assert _residency.label(_residency.identity(place, names)) == "relfilenumber 2 in postgres_air"
+
+
+def test_dropped_relation_keeps_the_name_it_had():
+    old = relation("public.boarding_pass", 8)
+    former = Names({old.place: old}, {99: "dropped"})
+    names = _residency.name_places([old.place], Session(pg_filenode_relation=[], pg_database=DATABASES), None, former)
+    assert _residency.label(_residency.identity(old.place, names)) == "table public.boarding_pass in postgres"
+    assert names.databases[99] == "dropped"
+
+
+def test_labels():
+    names = Names({}, {5: "postgres_air"})
+    index = relation("public.pk", 8, kind="index", owner="public.passenger")
+    names.relations[index.place] = index
+    assert _residency.label(_residency.identity(index.place, names)) == "index public.pk of public.passenger in postgres_air"
+    assert _residency.label(_residency.identity(Place(0, 1664, 7), names)) == "relfilenumber 7 in all databases"
+    assert _residency.label(_residency.identity(Place(9, 1663, 7), names)) == "relfilenumber 7 in database 9"
+
+
+def test_wanted_whole_is_resident_in_either_cache():
+    session = Session(
+        residency_shared_buffers=[{"database": 5, "tablespace": 1663, "relfilenumber": 8, "only_in_buffers": 30}],
+        residency_segments=[
+            segment_row(None, 100, resident=90, relfilenumber=8, blocks=100),
+            segment_row(None, 100, resident=10, relfilenumber=8, segment=1, blocks=100),
+            segment_row(None, 50, relfilenumber=8, tablespace=16999, blocks=50),
+        ],
+    )
+    rows = _residency.whole_rows(session, [Place(5, 1663, 8)])
+    assert [row["resident"] for row in rows] == [100, 30]
+
+
+def test_diff_shows_what_changes():
+    diff = _residency.diff("warm@3", [Change("table a", 128, 0, 128), Change("table b", 1, 1, 1)])
+    assert diff == {
+        "before_header": "warm@3",
+        "after_header": "warm@3",
+        "before": "table a: 0 B of 1.00 MB, 0 %\n",
+        "after": "table a: 1.00 MB of 1.00 MB, 100 %\n",
     }

@@ -5,21 +5,38 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _restore
+from ansible_collections.pgfleet.cache.plugins.module_utils import _names, _restore
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names
 from ansible_collections.pgfleet.cache.plugins.module_utils._restore import Options
-from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import Session, job_row, segment_row, snapshot_row
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
+    Session,
+    job_row,
+    outcome_row,
+    relation,
+    relation_row,
+    segment_row,
+    snapshot_row,
+)
 
 
 def options(**changed):
     values = {
         "name": "warm",
         "job": None,
+        "relations": [],
+        "databases": [],
+        "order": "listed",
+        "rewritten": "skip",
+        "fallback_relations": [],
         "min_residency": 90.0,
         "max_gone": 20.0,
         "budget": None,
         "rate": None,
+        "deadline": None,
         "wait": True,
         "wait_timeout": 60,
         "wait_sleep": 0.01,
@@ -32,12 +49,20 @@ def server(jobs, segments, **more):
     """What the engine asks, in the order in which the keys are looked for."""
     return Session(
         residency_snapshot_segments=segments,
+        residency_names=[{"names": more.get("names")}],
         residency_restore_start=[{"job": 7}],
         residency_budget=[{"budget_bytes": more.get("budget", 1024**4)}],
-        # the jobs before residency_job_segments: their statement names it too
-        **{"FROM residency_jobs": jobs, "residency_job_segments": more.get("outcome", [])},
-        residency_snapshots=[snapshot_row(generation=2), snapshot_row(generation=3)],
-        pg_database=[],
+        **{
+            "rate_bytes IS NULL": more.get("former", []),
+            # the jobs before residency_job_segments: their statement names it too
+            "FROM residency_jobs": jobs,
+            "residency_job_segments": more.get("outcome", []),
+            "residency_shared_buffers": [],
+            "residency_segments": more.get("whole", []),
+            "residency_snapshots": more.get("snapshots", [snapshot_row(generation=2), snapshot_row(generation=3)]),
+            "reltoastrelid": more.get("relations", []),
+            "pg_database": [{"oid": 5, "datname": "postgres_air", "datallowconn": True, "here": True}],
+        },
     )
 
 
@@ -88,7 +113,7 @@ def test_below_min_residency_names_the_coldest():
         restore(session)
     message = str(caught.value)
     assert message.startswith("warm@3: 75 % of what still exists is resident, less than min_residency of 90 % (800 kB missing).")
-    assert "Coldest: relfilenumber 16001 in a dropped database (2.34 MB of 3.12 MB resident)." in message
+    assert "Coldest: relfilenumber 16001 in postgres_air (2.34 MB of 3.12 MB resident)." in message
     assert caught.value.result["reached"] is False and caught.value.result["changed"]
 
 
@@ -107,12 +132,15 @@ def test_what_did_not_fit_is_said_even_if_the_gate_holds():
     session = server(
         jobs=[job_row(over_budget=20)],
         segments=[segment_row(1, 400, resident=380)],
-        outcome=[{"segment_no": 1, "over_budget": 20, "reason": "over the memory budget"}],
+        outcome=[outcome_row(16001, over_budget=20, loaded=30, reason="over the memory budget")],
     )
     result = restore(session)
     assert "160 kB did not fit the memory budget of 1.00 GB." in result["msg"]
     assert result["segments"][0]["reason"] == "over the memory budget"
     assert result["relations"][0]["over_budget"] == 20
+    # before the job, what it has loaded was not there
+    assert result["diff"]["before"] == "relfilenumber 16001 in postgres_air: 2.73 MB of 3.12 MB, 87.5 %\n"
+    assert result["diff"]["after"] == "relfilenumber 16001 in postgres_air: 2.97 MB of 3.12 MB, 95 %\n"
 
 
 def test_failed_job_fails_whatever_is_resident():
@@ -177,6 +205,8 @@ def test_waiting_for_another_cluster_is_running():
 def test_check_mode_starts_nothing():
     session = server(jobs=[], segments=[segment_row(1, 400, resident=100, gone=50)], budget=200 * 8192)
     result = restore(session, check_mode=True)
+    assert not [sql for sql, dummy in session.asked if "residency_restore_start" in sql]
+    assert result["diff"]["after"] == "relfilenumber 16001 in postgres_air: 2.34 MB of 2.73 MB, 85.71 %\n"
     assert result["changed"] and result["job"] is None and result["reached"] is None
     assert (result["missing"], result["over_budget"]) == (250, 50)
     assert result["msg"].startswith("Would load 1.95 MB of 3.12 MB")
@@ -191,6 +221,116 @@ def test_check_mode_with_everything_resident():
 def test_check_mode_does_not_wait_for_a_running_job():
     session = server(jobs=[job_row(state="running", settled=100)], segments=[])
     assert restore(session, check_mode=True)["state"] == "running"
+
+
+NAMES = _names.dump(
+    Names(
+        {
+            one.place: one
+            for one in (
+                relation("public.boarding_pass", 16001, oid=1, pages=400),
+                relation("public.passenger", 16002, oid=2, pages=400),
+                relation("public.passenger_pkey", 16003, oid=3, pages=100, kind="index", owner="public.passenger", owner_oid=2),
+            )
+        },
+        {},
+    )
+)
+
+
+def started_with(session):
+    return next(params for sql, params in session.asked if "residency_restore_start" in sql)
+
+
+def test_relations_become_segments_in_the_operators_order():
+    segments = [segment_row(1, 400), segment_row(2, 100, blocks=400), segment_row(3, 100, blocks=100), segment_row(4, 9)]
+    after = [dict(row, resident=row["wanted"]) for row in segments]
+    session = server(jobs=[[], [job_row()]], segments=[segments, after], names=NAMES)
+    result = restore(session, relations=["public.passenger", "boarding*"])
+    # the index of the first relation is hotter than the relation itself
+    assert started_with(session) == ("warm@3", '{"time_limit": 60, "segments": [3, 2, 1]}')
+    assert (result["wanted"], result["residency"], result["warnings"]) == (600, 100.0, [])
+
+
+def test_a_pattern_that_fits_nothing_is_a_warning():
+    session = server(jobs=[], segments=[segment_row(1, 400, resident=400)], names=NAMES)
+    assert restore(session, relations=["boarding_pass", "passanger"])["warnings"] == ["Nothing fits 'passanger' of relations."]
+
+
+def test_rewritten_relations_are_gone():
+    segments = [segment_row(1, 400, resident=400), segment_row(2, 300, gone=300)]
+    session = server(jobs=[], segments=segments, names=NAMES, relations=[relation_row("public.passenger", 17002, oid=2)])
+    with pytest.raises(ResidencyError) as caught:
+        restore(session)
+    assert str(caught.value).startswith(
+        "warm@3: 42.85 % of the snapshot is gone, more than max_gone of 20 %, 2.34 MB of it because relations were rewritten"
+        " (rewritten: load would load them whole)."
+    )
+    assert caught.value.result["rewritten"] == 300
+    # it keeps the name it had
+    assert "table public.passenger in postgres_air (0 B of 2.34 MB resident)" in str(caught.value)
+
+
+def test_rewritten_relations_are_loaded_whole():
+    segments = [segment_row(1, 400, resident=400), segment_row(2, 300, gone=300, blocks=400)]
+    whole = [segment_row(None, 200, blocks=200, relfilenumber=17002)]
+    session = server(
+        jobs=[[], [job_row()]],
+        segments=segments,
+        names=NAMES,
+        relations=[relation_row("public.passenger", 17002, oid=2)],
+        whole=[whole, [dict(whole[0], resident=200)]],
+        outcome=[outcome_row(17002, loaded=200)],
+    )
+    result = restore(session, rewritten="load")
+    assert started_with(session) == ("warm@3", '{"time_limit": 60, "whole": [[1663, 5, 17002]]}')
+    assert (result["wanted"], result["resident"], result["gone"], result["rewritten"]) == (600, 600, 0, 0)
+    assert result["diff"]["before"] == "table public.passenger in postgres_air: 0 B of 1.56 MB, 0 %\n"
+
+
+def test_fallback_relations_when_there_is_no_snapshot():
+    whole = [segment_row(None, 200, blocks=200, relfilenumber=17002)]
+    session = server(
+        jobs=[[], [job_row(snapshot=None, generation=None)]],
+        segments=[],
+        snapshots=[],
+        relations=[relation_row("public.passenger", 17002), relation_row("public.booking", 17003)],
+        whole=[whole, [dict(whole[0], resident=200)]],
+    )
+    result = restore(session, fallback_relations=["passenger"])
+    assert started_with(session) == (None, '{"time_limit": 60, "segments": [], "whole": [[1663, 5, 17002]]}')
+    assert (result["snapshot"], result["residency"], result["wanted"]) == (None, 100.0, 200)
+    assert result["msg"].startswith("Relations without a snapshot: 100 % of 1.56 MB is resident;")
+
+
+def test_job_without_a_snapshot_is_waited_for():
+    whole = [segment_row(None, 200, resident=200, blocks=200, relfilenumber=17002)]
+    session = server(
+        jobs=[job_row(snapshot=None, generation=None)], segments=[], outcome=[outcome_row(17002)], whole=whole
+    )
+    assert restore(session, name=None, job=7)["residency"] == 100.0
+
+
+def test_expected_seconds_come_from_a_former_job():
+    session = server(jobs=[], segments=[segment_row(1, 400)], former=[{"job": 4, "loaded": 800, "seconds": 2.0}])
+    result = restore(session, check_mode=True)
+    assert result["expected_seconds"] == 1.0
+    assert result["msg"].endswith("3.12 MB take about 1.0 s at 3.12 MB/s, the rate of job 4.")
+    result = restore(session, check_mode=True, rate=1024**2)
+    assert result["msg"].endswith("3.12 MB take about 3.1 s at 1.00 MB/s, the rate asked for.")
+
+
+def test_deadline_is_the_jobs_time_limit_and_is_judged_beforehand():
+    deadline = (datetime.now(timezone.utc) + timedelta(seconds=30.5)).isoformat()
+    session = server(
+        jobs=[[], [job_row()]],
+        segments=[[segment_row(1, 400)], [segment_row(1, 400, resident=400)]],
+        former=[{"job": 4, "loaded": 200, "seconds": 60.0}],
+    )
+    result = restore(session, deadline=deadline)
+    assert '"time_limit": 30' in started_with(session)[1] or '"time_limit": 29' in started_with(session)[1]
+    assert result["expected_seconds"] == 120.0
+    assert "too long for the deadline in 30 s" in result["warnings"][0] or "in 29 s" in result["warnings"][0]
 
 
 def test_every_path_has_the_same_keys():

@@ -1,0 +1,395 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What this host lets the collection see and do, and what works against a warm cache.
+
+Reads only. What cannot be read, or not by this user, is None: never an error, and never a guess.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import re
+from contextlib import ExitStack
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from ansible_collections.pgfleet.cache.plugins.module_utils import _page_cache
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+
+_SYSTEM = "/"  # where proc and sys are
+
+_CACHESTAT = 451  # the number is the same on every architecture PostgreSQL is packaged for
+_MADV_POPULATE_READ = 22
+_PAGEMAP_PRESENT = 1 << 63
+_PAGEMAP_FRAME = (1 << 55) - 1
+_KPAGE_COMPOUND_TAIL = 1 << 16
+
+_ALWAYS_HONOURED_KIB = 128
+_LARGEST_CALL_KIB = 1024 * 1024
+_SAMPLED_FILES = 1000
+_SAMPLED_BYTES = 4 * 1024 * 1024
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Mount(NamedTuple):
+    device: str  # major:minor
+    root: str
+    point: str
+    type: str
+    source: str
+    options: str
+
+
+def collect(data_directory: str) -> Dict[str, Any]:
+    """Everything of the subset ``capabilities``."""
+    mounts = _mounts()
+    pid = _page_cache.postmaster_pid(data_directory)
+    cgroup = _cgroup(pid, mounts)
+    return {
+        "kernel": os.uname().release,
+        "page_size": _PAGE,
+        "memory_bytes": _kib_of("proc/meminfo", "MemTotal"),
+        "swap": {
+            "total_bytes": _kib_of("proc/meminfo", "SwapTotal"),
+            "free_bytes": _kib_of("proc/meminfo", "SwapFree"),
+        },
+        "locations": [
+            _location(path, tablespace, mounts) for path, tablespace in _locations(data_directory)
+        ],
+        "cgroup": cgroup,
+        "proactive_reclaim": {
+            "kdamonds": _kdamonds(),
+            "memory_high_bytes": cgroup["high_bytes"],
+        },
+    }
+
+
+# --- where the relations are ---
+
+
+def _locations(data_directory: str) -> List[Tuple[str, Optional[int]]]:
+    """The data directory (no tablespace's number) and each tablespace outside it."""
+    found: List[Tuple[str, Optional[int]]] = [(data_directory, None)]
+    directory = os.path.join(data_directory, "pg_tblspc")
+    for name in _listed(directory):
+        if name.isdigit():
+            found.append((os.path.join(directory, name), int(name)))
+    return found
+
+
+def _location(path: str, tablespace: Optional[int], mounts: List[Mount]) -> Dict[str, Any]:
+    real = os.path.realpath(path)
+    mount = _mount_of(real, mounts)
+    device = _device(real)
+    exists, honest = _cachestat(real)
+    return {
+        "path": real,
+        "tablespace": tablespace,
+        "mount": mount.point if mount else None,
+        "filesystem": mount.type if mount else None,
+        "source": mount.source if mount else None,
+        "device": _device_name(device),
+        "scheduler": _scheduler(device),
+        "read_ahead_bytes": _read_ahead_bytes(device),
+        "willneed_bytes": _willneed_bytes(device),
+        "cachestat": exists,
+        "cachestat_honest": honest,
+        "large_folios": _large_folios(real),
+    }
+
+
+def _mounts() -> List[Mount]:
+    """id parent major:minor root mount-point options... - type source super-options"""
+    found = []
+    for line in _lines("proc/self/mountinfo"):
+        head, dummy, tail = line.partition(" - ")
+        left, right = head.split(), tail.split()
+        if len(left) >= 5 and len(right) >= 2:
+            found.append(
+                Mount(left[2], _unescape(left[3]), _unescape(left[4]), right[0], _unescape(right[1]), " ".join(right[2:]))
+            )
+    return found
+
+
+def _mount_of(path: str, mounts: List[Mount]) -> Optional[Mount]:
+    """The last of the longest: a later mount covers an earlier one on the same point."""
+    best: Optional[Mount] = None
+    for mount in mounts:
+        below = mount.point.rstrip("/") + "/"
+        if (path + "/").startswith(below) and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
+def _device(path: str) -> Optional[str]:
+    try:
+        number = os.stat(path).st_dev
+    except OSError:
+        return None
+    return "%d:%d" % (os.major(number), os.minor(number))
+
+
+def _device_name(device: Optional[str]) -> Optional[str]:
+    """None for a file system without a block device of its own (tmpfs, overlay, NFS, btrfs)."""
+    if device is None:
+        return None
+    link = _path("sys/dev/block", device)
+    return os.path.basename(os.path.realpath(link)) if os.path.exists(link) else None
+
+
+def _scheduler(device: Optional[str]) -> Optional[str]:
+    text = _first_of(device, "queue/scheduler")
+    chosen = re.search(r"\[(.+)\]", text or "")
+    return chosen.group(1) if chosen else text
+
+
+def _read_ahead_bytes(device: Optional[str]) -> Optional[int]:
+    text = _first_of(device, "queue/read_ahead_kb")
+    if text is None and device is not None:
+        text = _text("sys/class/bdi/%s/read_ahead_kb" % device)
+    return None if text is None else _number(text, 1024)
+
+
+def _willneed_bytes(device: Optional[str]) -> Optional[int]:
+    """What one call of posix_fadvise(WILLNEED) loads at most, without a word about the rest."""
+    if device is None:
+        return None
+    known = [_read_ahead_bytes(device)]
+    # a partition has no queue of its own
+    known += [_number(_text("sys/dev/block/%s/%squeue/max_sectors_kb" % (device, up)), 1024) for up in ("", "../")]
+    largest = max((size for size in known if size), default=_ALWAYS_HONOURED_KIB * 1024)
+    return min(largest, _LARGEST_CALL_KIB * 1024)
+
+
+def _first_of(device: Optional[str], name: str) -> Optional[str]:
+    if device is None:
+        return None
+    text = _text("sys/dev/block/%s/%s" % (device, name))
+    return text if text is not None else _text("sys/dev/block/%s/../%s" % (device, name))
+
+
+# --- what the kernel tells of a file, and how it keeps it ---
+
+
+def _cachestat(directory: str) -> Tuple[Optional[bool], Optional[bool]]:
+    """Whether the system call exists, and whether it sees a page that was read just now.
+
+    On some file systems (overlay) it asks an inode that has no pages.
+    """
+    path = _small_file(directory)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None, None
+    try:
+        if not os.pread(descriptor, 1, 0):
+            return None, None
+        span = (ctypes.c_uint64 * 2)(0, 1)
+        answer = (ctypes.c_uint64 * 5)()
+        number, flags = ctypes.c_long(_CACHESTAT), ctypes.c_uint(0)
+        if _libc.syscall(number, ctypes.c_int(descriptor), ctypes.byref(span), ctypes.byref(answer), flags) != 0:
+            missing = ctypes.get_errno() == errno.ENOSYS
+            return (False, False) if missing else (None, None)
+        return True, answer[0] > 0
+    except OSError:
+        return None, None
+    finally:
+        os.close(descriptor)
+
+
+def _small_file(directory: str) -> str:
+    """PG_VERSION of the data directory, or of a tablespace's first database."""
+    path = os.path.join(directory, "PG_VERSION")
+    if os.path.exists(path):
+        return path
+    for version in _listed(directory):
+        for database in _listed(os.path.join(directory, version)):
+            path = os.path.join(directory, version, database, "PG_VERSION")
+            if os.path.exists(path):
+                return path
+    return path
+
+
+def _large_folios(directory: str) -> Optional[bool]:
+    """True when a cached file was found in pieces larger than a page. Only root is told the frames."""
+    if not os.path.isdir(_path("sys/kernel/mm/transparent_hugepage")):
+        return False  # the page cache has them only in kernels built with huge pages
+    largest = _largest_file(directory)
+    if largest is None:
+        return None
+    try:
+        with ExitStack() as stack:
+            file, pagemap, flags = (
+                stack.enter_context(open(path, "rb", buffering=0))
+                for path in (largest, _path("proc/self/pagemap"), _path("proc/kpageflags"))
+            )
+            length = min(os.fstat(file.fileno()).st_size, _SAMPLED_BYTES) // _PAGE * _PAGE
+            # nothing is to be read in by looking
+            if not length or _page_cache.resident_bytes(file.fileno(), length) < length:
+                return None
+            for frame in _frames(file.fileno(), length, pagemap.fileno()):
+                entry = os.pread(flags.fileno(), 8, frame * 8)
+                if int.from_bytes(entry, "little") & _KPAGE_COMPOUND_TAIL:
+                    return True
+    except (OSError, ResidencyError):
+        pass
+    return None
+
+
+def _frames(descriptor: int, length: int, pagemap: int) -> List[int]:
+    # private and writable only because Python shows no other mapping's address; nothing is written
+    with mmap.mmap(descriptor, length, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as pages:
+        # unlike a touch, this is an error and no signal when the file has become shorter
+        pages.madvise(_MADV_POPULATE_READ)
+        first = ctypes.c_char.from_buffer(pages)
+        address = ctypes.addressof(first)
+        del first
+        entries = os.pread(pagemap, length // _PAGE * 8, address // _PAGE * 8)
+    numbers = [int.from_bytes(entries[at : at + 8], "little") for at in range(0, len(entries), 8)]
+    return [number & _PAGEMAP_FRAME for number in numbers if number & _PAGEMAP_PRESENT and number & _PAGEMAP_FRAME]
+
+
+def _largest_file(directory: str) -> Optional[str]:
+    """Of the first relation files that are met: only one is needed."""
+    largest, size, seen = None, 0, 0
+    for top in (os.path.join(directory, "base"), directory):
+        for folder, dummy, names in os.walk(top):
+            for name in names:
+                if not name.split(".")[0].isdigit():
+                    continue
+                seen += 1
+                try:
+                    length = os.stat(os.path.join(folder, name)).st_size
+                except OSError:
+                    continue
+                if length > size:
+                    largest, size = os.path.join(folder, name), length
+                if seen >= _SAMPLED_FILES:
+                    return largest
+        if largest:
+            break
+    return largest
+
+
+# --- who is charged, and what takes pages away ---
+
+
+def _cgroup(pid: Optional[int], mounts: List[Mount]) -> Dict[str, Any]:
+    """The memory cgroup of the postmaster, which what its processes load is charged to, and its tightest limits."""
+    result: Dict[str, Any] = {
+        "version": None,
+        "pid": pid,
+        "path": None,
+        "limit_bytes": None,
+        "limited_by": None,
+        "high_bytes": None,
+        "used_bytes": None,
+    }
+    first = [mount for mount in mounts if mount.type == "cgroup" and "memory" in mount.options.split(",")]
+    second = [mount for mount in mounts if mount.type == "cgroup2"]
+    if not first and not second:
+        return result
+    version = 1 if first else 2
+    mount = (first or second)[0]
+    result["version"] = version
+    path = _cgroup_path(pid, version)
+    if path is None:
+        return result
+    result["path"] = path
+    # in a container the mount may show a part of the tree only, while the path is the whole one
+    if mount.root != "/" and (path + "/").startswith(mount.root + "/"):
+        path = path[len(mount.root) :]
+    parts = [part for part in path.split("/") if part]
+    limit_name, used_name = ("memory.limit_in_bytes", "memory.usage_in_bytes") if version == 1 else ("memory.max", "memory.current")
+    for depth in range(len(parts), -1, -1):
+        folder = os.path.join(mount.point, *parts[:depth])
+        limit = _limit(folder, limit_name)
+        high = _limit(folder, "memory.high") if version == 2 else None
+        if limit is not None and (result["limit_bytes"] is None or limit < result["limit_bytes"]):
+            result.update(limit_bytes=limit, limited_by=folder)
+        if high is not None and (result["high_bytes"] is None or high < result["high_bytes"]):
+            result["high_bytes"] = high
+        if depth == len(parts):
+            result["used_bytes"] = _limit(folder, used_name)
+    return result
+
+
+def _cgroup_path(pid: Optional[int], version: int) -> Optional[str]:
+    """ "9:memory:/path", or "0::/path" for version 2"""
+    if pid is None:
+        return None
+    for line in _lines("proc/%d/cgroup" % pid):
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if (number == "0" and not controllers) if version == 2 else "memory" in controllers.split(","):
+            return path
+    return None
+
+
+def _limit(folder: str, name: str) -> Optional[int]:
+    """ "max" is no number and so no limit; neither is version 1's largest number of pages."""
+    value = _number(_text(os.path.join(folder, name).lstrip("/")))
+    return value if value is not None and value < 1 << 62 else None
+
+
+def _kdamonds() -> Optional[int]:
+    """Kernel threads of DAMON that run now: with such a scheme the cache of an idle server drains by itself."""
+    directory = "sys/kernel/mm/damon/admin/kdamonds"
+    names = [name for name in _listed(_path(directory)) if name.isdigit()]
+    states = [_text("%s/%s/state" % (directory, name)) for name in names]
+    if names and None not in states:
+        return states.count("on")
+    # the files are root's; the threads are everyone's to see, except in a container
+    commands = [_text("proc/%s/comm" % name) for name in _listed(_path("proc")) if name.isdigit()]
+    if "kthreadd" not in commands:
+        return None
+    return sum(1 for command in commands if command and command.startswith("kdamond"))
+
+
+# --- reading ---
+
+
+def _path(*parts: str) -> str:
+    return os.path.join(_SYSTEM, *parts)
+
+
+def _text(path: str) -> Optional[str]:
+    try:
+        with open(_path(path), encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def _lines(path: str) -> List[str]:
+    return (_text(path) or "").splitlines()
+
+
+def _listed(directory: str) -> List[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def _number(text: Optional[str], unit: int = 1) -> Optional[int]:
+    return int(text) * unit if text is not None and text.isdigit() else None
+
+
+def _kib_of(path: str, word: str) -> Optional[int]:
+    for line in _lines(path):
+        name, dummy, value = line.partition(":")
+        if name == word:
+            return _number(value.split()[0], 1024)
+    return None
+
+
+def _unescape(text: str) -> str:
+    """mountinfo writes a blank as \\040"""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), text)

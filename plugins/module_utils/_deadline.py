@@ -1,0 +1,108 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A moment with its zone, and whether a restore will be done by then."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone, tzinfo
+from typing import Optional
+
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_seconds
+
+try:
+    from zoneinfo import ZoneInfo
+except ImportError:  # Python 3.8
+    ZoneInfo = None  # type: ignore[assignment,misc]
+
+_MOMENT = re.compile(
+    r"(?P<day>\d{4}-\d{2}-\d{2})[T ](?P<time>\d{2}:\d{2}(?::\d{2})?)(?:\.\d+)? ?"
+    r"(?P<zone>Z|[+-]\d{2}(?::?\d{2})?|[A-Za-z][A-Za-z0-9_+/-]*)?"
+)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a former job has loaded in a second, or what this one may."""
+
+    bytes_per_second: float
+    source: str
+
+
+def parse(text: str) -> datetime:
+    found = _MOMENT.fullmatch(text.strip())
+    if not found or not found.group("zone"):
+        raise ResidencyError(
+            "deadline is '%s': it has to be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
+            " '2026-11-21 06:00 Europe/Berlin'." % text
+        )
+    try:
+        moment = datetime.strptime(
+            "%s %s" % (found.group("day"), found.group("time")),
+            "%Y-%m-%d %H:%M:%S" if found.group("time").count(":") == 2 else "%Y-%m-%d %H:%M",
+        )
+    except ValueError:
+        raise ResidencyError("deadline is '%s': there is no such date or time." % text) from None
+    return moment.replace(tzinfo=_zone(found.group("zone"), text))
+
+
+def _zone(zone: str, text: str) -> tzinfo:
+    if zone in ("Z", "UTC"):
+        return timezone.utc
+    if zone[0] in "+-":
+        digits = zone[1:].replace(":", "").ljust(4, "0")
+        offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+        if offset >= timedelta(hours=24):
+            raise ResidencyError("deadline is '%s': there is no such zone." % text)
+        return timezone(offset if zone[0] == "+" else -offset)
+    try:
+        if ZoneInfo is not None:
+            return ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        pass
+    raise ResidencyError("deadline is '%s': this host does not know that zone, give an offset such as '+01:00'." % text)
+
+
+def seconds_left(deadline: datetime, now: Optional[datetime] = None) -> float:
+    """Until then; an error when it is over."""
+    left = (deadline - (now or datetime.now(timezone.utc))).total_seconds()
+    if left < 1:
+        raise ResidencyError("deadline %s was %s ago." % (deadline.isoformat(), human_seconds(max(0.0, -left))))
+    return left
+
+
+def expected_seconds(count: int, speed: Optional[Speed]) -> Optional[float]:
+    if count == 0:
+        return 0.0
+    if speed is None or speed.bytes_per_second <= 0:
+        return None
+    return round(count / speed.bytes_per_second, 3)
+
+
+def forecast(count: int, speed: Optional[Speed], left: Optional[float]) -> str:
+    """One sentence about ``count`` bytes, and about the deadline in ``left`` seconds if there is one."""
+    seconds = expected_seconds(count, speed)
+    if seconds is None or speed is None:
+        if left is None:
+            return "How long that takes is not known: no former job tells a rate."
+        return "Whether the deadline in %s is kept is not known: no former job tells a rate." % human_seconds(left)
+    text = "%s take about %s at %s/s, %s" % (
+        human_bytes(count),
+        human_seconds(seconds),
+        human_bytes(speed.bytes_per_second),
+        speed.source,
+    )
+    if left is None:
+        return text + "."
+    if seconds <= left:
+        return "%s: in time for the deadline in %s." % (text, human_seconds(left))
+    return "%s: too long for the deadline in %s, %s will be missing." % (
+        text,
+        human_seconds(left),
+        human_bytes(count - left * speed.bytes_per_second),
+    )

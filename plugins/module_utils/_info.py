@@ -1,0 +1,427 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is in both caches, what is saved and what is being restored; with PostgreSQL running or stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+
+from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _page_cache, _residency, _snapshot
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, ConnectTo, Names, Patterns, Place
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
+    BLOCK_BYTES,
+    human_blocks,
+    human_bytes,
+    human_percent,
+    human_seconds,
+    percent,
+)
+
+SUBSETS = ("databases", "relations", "segments", "buffers", "snapshots", "jobs", "capabilities")
+LARGEST_LIMIT = 1000
+
+_RESIDENCY = """
+SELECT coalesce(sum(wanted), 0)::bigint AS wanted, coalesce(sum(resident), 0)::bigint AS resident,
+       coalesce(sum(gone), 0)::bigint AS gone
+FROM residency_snapshot_segments(%s)
+"""
+_JOBS = """
+SELECT job, snapshot, generation, state, started_at, finished_at, segments, segments_done, planned, wanted, resident,
+       loaded, extra, over_budget, gone, failed AS failed_blocks, budget_bytes, rate_bytes, message,
+       extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at)::float8 AS seconds
+FROM residency_jobs ORDER BY job DESC LIMIT %s
+"""
+# in one statement: a relation's buffers come and go
+_BUFFERS = """
+WITH buffers AS MATERIALIZED (SELECT fork, block, dirty, usage_count FROM residency_buffers(%s::regclass))
+SELECT fork, block, dirty, usage_count, (SELECT count(*) FROM buffers) AS blocks,
+       (SELECT count(*) FROM buffers WHERE dirty) AS dirty_blocks
+FROM buffers ORDER BY usage_count DESC, fork, block LIMIT %s
+"""
+_USAGE = "SELECT usage_count, count(*) AS blocks FROM residency_buffers(%s::regclass) GROUP BY usage_count ORDER BY usage_count"
+
+_SNAPSHOT_FILE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})@([1-9][0-9]*)\.snapshot")
+
+
+@dataclass(frozen=True)
+class Options:
+    subset: List[str]
+    databases: List[str]
+    relations: List[str]
+    relation: Optional[str]
+    sort: str
+    limit: int
+    snapshot: Optional[str]
+    min_residency: float
+    wait: bool
+    wait_timeout: int
+    wait_sleep: float
+    data_directory: Optional[str]
+
+    @property
+    def needs_login(self) -> bool:
+        """The capabilities of a host need none."""
+        return set(self.subset) != {"capabilities"} or self.snapshot is not None
+
+
+def check_options(options: Options) -> None:
+    if not 1 <= options.limit <= LARGEST_LIMIT:
+        raise ResidencyError("limit is %d: it has to be from 1 to %d." % (options.limit, LARGEST_LIMIT))
+    if not 0 <= options.min_residency <= 100:
+        raise ResidencyError("min_residency is %g: it is a percent, from 0 to 100." % options.min_residency)
+    for option in ("wait_timeout", "wait_sleep"):
+        value = getattr(options, option)
+        if value <= 0:
+            raise ResidencyError("%s is %g: it has to be more than 0." % (option, value))
+    if options.snapshot is not None:
+        _snapshot.check_name(options.snapshot, generation_allowed=True)
+    elif options.wait:
+        raise ResidencyError("wait needs the snapshot whose residency is to be waited for: name it with snapshot.")
+    if ("buffers" in options.subset) != (options.relation is not None):
+        raise ResidencyError("subset buffers and relation go together: the buffers are those of one relation.")
+    Patterns("databases", options.databases)
+    Patterns("relations", options.relations)
+
+
+def empty_result() -> Dict[str, Any]:
+    """The keys of every result, also of one that fails."""
+    return {
+        "changed": False,
+        "server": None,
+        "data_directory": None,
+        "total": None,
+        "databases": [],
+        "relations": [],
+        "segments": [],
+        "buffers": None,
+        "snapshots": [],
+        "jobs": [],
+        "capabilities": None,
+        "residency": None,
+        "reached": None,
+        "queries": [],
+        "warnings": [],
+    }
+
+
+# --- with PostgreSQL running ---
+
+
+def of_server(
+    session: Session,
+    options: Options,
+    connect_to: ConnectTo,
+    connect_with_extension: Callable[[str], Session],
+    capabilities: Callable[[str], Dict[str, Any]],
+) -> Dict[str, Any]:
+    result = empty_result()
+    result["server"] = "running"
+    sentences: List[str] = []
+    if options.snapshot is not None:
+        sentences.append(_wait(session, options, result))
+    if {"databases", "relations", "segments"} & set(options.subset):
+        sentences.append(_look(session, options, result, connect_to))
+    if "buffers" in options.subset:
+        sentences.append(_buffers(options, result, connect_with_extension, session))
+    if "snapshots" in options.subset:
+        snapshots = _snapshot.list_all(session)
+        result["snapshots"] = [_snapshot.plain(one) for one in snapshots]
+        sentences.append("%s." % _plural(len(snapshots), "snapshot"))
+    if "jobs" in options.subset:
+        result["jobs"] = [_plain_job(row) for row in session.rows(_JOBS, (options.limit,))]
+        sentences.append("%s." % _plural(len(result["jobs"]), "job"))
+    if "capabilities" in options.subset:
+        path = options.data_directory or session.only_row("SELECT current_setting('data_directory') AS path")["path"]
+        result["data_directory"] = path
+        result["capabilities"] = _capabilities_of(path, capabilities)
+        sentences.append("The capabilities of this host.")
+    result["msg"] = " ".join(sentences)
+    return result
+
+
+def _capabilities_of(path: str, capabilities: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
+    if not os.path.isdir(path):
+        raise ResidencyError(
+            "There is no %s on this host: the subset capabilities has to run where PostgreSQL does, and as its owner." % path
+        )
+    return capabilities(path)
+
+
+def _wait(session: Session, options: Options, result: Dict[str, Any]) -> str:
+    snapshot = _snapshot.find(session, options.snapshot or "")
+    name = _snapshot.full_name(snapshot)
+    end = time.monotonic() + options.wait_timeout
+    while True:
+        row = session.only_row(_RESIDENCY, (name,))
+        amount = _residency.Amount(row["wanted"], row["resident"], row["gone"])
+        reached = amount.residency >= options.min_residency
+        left = end - time.monotonic()
+        if reached or not options.wait or left <= 0:
+            break
+        time.sleep(min(options.wait_sleep, left))
+    result["residency"] = {
+        "snapshot": name,
+        "wanted": amount.wanted,
+        "resident": amount.resident,
+        "missing": amount.missing,
+        "gone": amount.gone,
+        "residency": amount.residency,
+        "gone_percent": amount.gone_percent,
+    }
+    result["reached"] = reached
+    sentence = "%s: %s of %s is resident" % (
+        name,
+        human_percent(amount.residency),
+        human_blocks(amount.wanted - amount.gone),
+    )
+    if reached or not options.wait:
+        return sentence + "."
+    result["msg"] = "%s after %s, less than min_residency of %s." % (
+        sentence,
+        human_seconds(options.wait_timeout),
+        human_percent(options.min_residency),
+    )
+    raise ResidencyError(result["msg"], result)
+
+
+def _look(session: Session, options: Options, result: Dict[str, Any], connect_to: ConnectTo) -> str:
+    of_databases = Patterns("databases", options.databases)
+    of_relations = Patterns("relations", options.relations)
+    known = {row["oid"]: row["datname"] for row in session.rows("SELECT oid::bigint, datname FROM pg_catalog.pg_database")}
+    chosen = None
+    if of_databases:
+        chosen = [oid for oid, name in known.items() if of_databases.rank_text(name) is not None]
+        if of_databases.rank_text() is not None:
+            chosen.append(SHARED)
+        if not chosen:
+            raise ResidencyError(
+                "No database is named like %s; there are %s."
+                % (", ".join(options.databases), ", ".join(sorted(known.values())[:_residency.LISTED]))
+            )
+    # with patterns for their names, all of them have to be named first
+    limit = None if of_relations else options.limit
+    databases, relations = _caches.by_relation(session, options.sort, limit, chosen)
+    result["total"] = _caches.total(databases)
+    if "databases" in options.subset:
+        result["databases"] = _describe_databases(databases, known)
+        if chosen is None:
+            unused = _caches.buffers_of_the_server(session) - sum(row["in_shared_buffers"] for row in databases)
+            result["databases"].append(_unused(unused))
+    segments = _caches.by_segment(session, options.sort, limit, chosen) if "segments" in options.subset else []
+    if "relations" not in options.subset:
+        relations = []
+    names = _residency.name_places(
+        [_residency.place_of(row) for row in relations + segments], session, connect_to
+    )
+    if of_relations:
+        relations, segments = _fitting(relations, names, of_relations), _fitting(segments, names, of_relations)
+        if not relations and not segments:
+            result["warnings"].append("No relation is named like %s." % ", ".join(options.relations))
+    if names.closed:
+        result["warnings"].append("Not named: the relations of %s, which let nobody in." % ", ".join(names.closed))
+    result["relations"] = [
+        dict(_residency.identity(_residency.place_of(row), names), **_caches.counts(row)) for row in relations[:options.limit]
+    ]
+    result["segments"] = [_describe_segment(row, names) for row in segments[:options.limit]]
+    total = result["total"]
+    return "%s of %s are in the page cache, %s in shared buffers, %s in both." % (
+        human_blocks(total["in_page_cache"]),
+        human_blocks(total["blocks"]),
+        human_blocks(total["in_shared_buffers"]),
+        human_blocks(total["in_both"]),
+    )
+
+
+def _fitting(rows: Iterable[Row], names: Names, patterns: Patterns) -> List[Row]:
+    return [row for row in rows if patterns.rank(names.relations.get(_residency.place_of(row))) is not None]
+
+
+def _describe_databases(rows: Iterable[Row], known: Dict[int, str]) -> List[Dict[str, Any]]:
+    described = [
+        dict(
+            database=known.get(row["database"]),
+            database_oid=row["database"],
+            kind="shared catalogs" if row["database"] == SHARED else "database",
+            **_caches.counts(row)
+        )
+        for row in rows
+    ]
+    return sorted(described, key=lambda row: (-row["in_page_cache"] - row["in_shared_buffers"], row["database_oid"]))
+
+
+def _unused(blocks: int) -> Dict[str, Any]:
+    """The buffers that belong to no database because they hold nothing."""
+    row: Dict[str, Any] = dict.fromkeys(_caches.COUNTS, 0)
+    row["in_shared_buffers"] = max(0, blocks)
+    return dict(database=None, database_oid=None, kind="unused buffers", **_caches.counts(row))
+
+
+def _describe_segment(row: Row, names: Names) -> Dict[str, Any]:
+    return dict(
+        _residency.identity(_residency.place_of(row), names),
+        fork=row["fork"],
+        segment=row["segment"],
+        blocks=row["blocks"],
+        in_page_cache=row["in_page_cache"],
+        dirty_in_page_cache=row["dirty_in_page_cache"],
+        percent=percent(row["in_page_cache"], row["blocks"]),
+    )
+
+
+def _buffers(
+    options: Options, result: Dict[str, Any], connect_with_extension: Callable[[str], Session], here: Session
+) -> str:
+    """Block, dirty, usage count. The relation's own database has to have the extension."""
+    relation = options.relation or ""
+    databases = options.databases
+    if len(databases) > 1 or (databases and re.search(r"[*?\[]", databases[0])):
+        raise ResidencyError("databases has to name the one database of relation '%s'." % relation)
+    session = connect_with_extension(databases[0]) if databases else here
+    try:
+        if session.only_row("SELECT pg_catalog.to_regclass(%s)::oid AS oid", (relation,))["oid"] is None:
+            raise ResidencyError(
+                "There is no relation '%s' in database %s: spell it as SQL does, and name its database with databases."
+                % (relation, session.only_row("SELECT current_database() AS name")["name"])
+            )
+        rows = session.rows(_BUFFERS, (relation, options.limit))
+        usage = session.rows(_USAGE, (relation,))
+        database = session.only_row("SELECT current_database() AS name")["name"]
+    finally:
+        if session is not here:
+            session.close()
+    blocks = rows[0]["blocks"] if rows else 0
+    dirty = rows[0]["dirty_blocks"] if rows else 0
+    result["buffers"] = {
+        "database": database,
+        "relation": relation,
+        "blocks": blocks,
+        "dirty": dirty,
+        "usage_counts": [{"usage_count": row["usage_count"], "blocks": row["blocks"]} for row in usage],
+        "buffers": [{key: row[key] for key in ("fork", "block", "dirty", "usage_count")} for row in rows],
+    }
+    return "%s of %s are in shared buffers, %s dirty." % (human_blocks(blocks), relation, human_blocks(dirty))
+
+
+def _plain_job(row: Row) -> Dict[str, Any]:
+    return dict(
+        row,
+        seconds=round(row["seconds"], 3),
+        **{key: row[key].isoformat() if row[key] else None for key in ("started_at", "finished_at")}
+    )
+
+
+# --- with PostgreSQL stopped: by file ---
+
+
+def of_host(data_directory: str, capabilities: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
+    """Only the capabilities, which need no login."""
+    return dict(
+        empty_result(),
+        data_directory=data_directory,
+        server="stopped" if _page_cache.postmaster_pid(data_directory) is None else "running",
+        capabilities=_capabilities_of(data_directory, capabilities),
+        msg="The capabilities of this host.",
+    )
+
+
+def of_files(data_directory: str, options: Options, capabilities: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
+    result = empty_result()
+    result.update(server="stopped", data_directory=data_directory)
+    major = _page_cache.major_version(data_directory)
+    _page_cache.require_owner(data_directory)
+    for option in ("snapshot", "relation", "relations", "databases"):
+        if getattr(options, option):
+            raise ResidencyError("PostgreSQL is stopped in %s: %s needs it running." % (data_directory, option))
+    sentences = ["PostgreSQL is stopped."]
+    if {"databases", "relations", "segments"} & set(options.subset):
+        files = _page_cache.count_files(_page_cache.relation_files(data_directory, major))
+        _look_at_files(files, options, result, _names.load_newest(data_directory))
+        counted = _page_cache.add_up(files)
+        sentences.append(
+            "%s of %s in %d files are in the page cache."
+            % (human_bytes(counted.resident_bytes), human_bytes(counted.bytes), counted.files)
+        )
+    if "snapshots" in options.subset:
+        result["snapshots"] = snapshot_files(data_directory)
+        sentences.append("%s." % _plural(len(result["snapshots"]), "snapshot"))
+    if "capabilities" in options.subset:
+        result["capabilities"] = _capabilities_of(data_directory, capabilities)
+    result["msg"] = " ".join(sentences)
+    return result
+
+
+def _look_at_files(
+    files: Sequence[_page_cache.File], options: Options, result: Dict[str, Any], names: Names
+) -> None:
+    by_place: Dict[Place, Row] = {}
+    by_database: Dict[int, Row] = {}
+    segments: List[Row] = []
+    for file in files:
+        place, fork, segment = _page_cache.identify(file.path)
+        blocks, resident = file.bytes // BLOCK_BYTES, file.resident_bytes // BLOCK_BYTES
+        for row in (
+            by_place.setdefault(place, _file_row(place)),
+            by_database.setdefault(place.database, _file_row(Place(place.database, 0, 0))),
+        ):
+            row["blocks"] += blocks
+            row["in_page_cache"] += resident
+        if "segments" in options.subset:
+            segments.append(dict(_file_row(place), fork=fork, segment=segment, blocks=blocks, in_page_cache=resident))
+    result["total"] = _caches.total(by_database.values())
+    if "databases" in options.subset:
+        result["databases"] = _describe_databases(by_database.values(), names.databases)
+    if "relations" in options.subset:
+        result["relations"] = [
+            dict(_residency.identity(_residency.place_of(row), names), **_caches.counts(row))
+            for row in _sorted(by_place.values(), options)
+        ]
+    result["segments"] = [_describe_segment(row, names) for row in _sorted(segments, options)]
+
+
+def _file_row(place: Place) -> Row:
+    """No server, no shared buffers; what is dirty, mincore does not tell."""
+    row: Row = dict(place._asdict(), **dict.fromkeys(_caches.COUNTS, 0))
+    row["dirty_in_page_cache"] = None
+    return row
+
+
+def _sorted(rows: Iterable[Row], options: Options) -> List[Row]:
+    def key(row: Row) -> Tuple[float, int, Place]:
+        first = row["in_page_cache"] / max(1, row["blocks"]) if options.sort == "percent" else row["in_page_cache"]
+        return (-first, -row["blocks"], _residency.place_of(row))
+
+    return sorted(rows, key=key)[: options.limit]
+
+
+def snapshot_files(data_directory: str) -> List[Dict[str, Any]]:
+    """What a folder tells of the snapshots in it; the rest only the extension reads."""
+    directory = os.path.join(data_directory, "pg_residency")
+    found = []
+    for name in os.listdir(directory) if os.path.isdir(directory) else ():
+        match = _SNAPSHOT_FILE.fullmatch(name)
+        if match:
+            with open(os.path.join(directory, name), "rb") as file:
+                content = file.read()
+            row: Dict[str, Any] = dict.fromkeys(_snapshot.COLUMNS)
+            row.update(
+                name=match.group(1),
+                generation=int(match.group(2)),
+                file_bytes=len(content),
+                digest=hashlib.sha256(content).hexdigest(),
+            )
+            found.append(row)
+    return sorted(found, key=lambda row: (row["name"], row["generation"]))
+
+
+def _plural(count: int, noun: str) -> str:
+    return "%d %s%s" % (count, noun, "" if count == 1 else "s")

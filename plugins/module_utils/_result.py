@@ -1,0 +1,30 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From what an engine returns or raises to what a module does."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+
+
+def finish(module: AnsibleModule, run: Callable[[AnsibleModule], Dict[str, Any]], empty: Dict[str, Any]) -> None:
+    """Run, and end the module; ``empty`` has the keys that every result has."""
+    failure = None
+    try:
+        result = run(module)
+    except ResidencyError as error:
+        failure = str(error)
+        result = dict(empty, **error.result)
+    for warning in result.pop("warnings", []):
+        module.warn(warning)
+    if not module._diff:
+        result.pop("diff", None)
+    if failure is not None:
+        module.fail_json(**dict(result, msg=failure))
+    module.exit_json(**result)

@@ -1,0 +1,518 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every message of bad input, word for word: people search for them, and they have to name the remedy."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.module_utils import (
+    _connection,
+    _deadline,
+    _evict,
+    _info,
+    _names,
+    _page_cache,
+    _restore,
+    _selection,
+    _snapshot,
+)
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils import test_info, test_restore
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
+    Session,
+    job_row,
+    segment_row,
+    snapshot_row,
+)
+
+
+def says(function, *args, **kwargs):
+    with pytest.raises(ResidencyError) as caught:
+        function(*args, **kwargs)
+    return str(caught.value)
+
+
+# --- the way to the server ---
+
+
+def test_psycopg_is_missing(monkeypatch):
+    monkeypatch.setattr(_connection.postgres, "HAS_PSYCOPG", False)
+    with pytest.raises(NotInstalledError) as caught:
+        _connection.connect({})
+    assert str(caught.value) == (
+        "psycopg is missing for %s on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does)."
+        % sys.executable
+    )
+
+
+@pytest.mark.parametrize(
+    ("libpq", "message"),
+    [
+        (
+            'connection to server on socket "/run/.s.PGSQL.5432" failed: No such file or directory\n\tIs the server running?',
+            'Cannot connect to PostgreSQL: connection to server on socket "/run/.s.PGSQL.5432" failed: No such file or directory.'
+            " Start PostgreSQL, or correct login_port, login_unix_socket and login_host.",
+        ),
+        (
+            'connection to server at "db1", port 5432 failed: Connection refused',
+            'Cannot connect to PostgreSQL: connection to server at "db1", port 5432 failed: Connection refused.'
+            " Start PostgreSQL, or correct login_port, login_unix_socket and login_host.",
+        ),
+        (
+            'FATAL:  Peer authentication failed for user "postgres"',
+            'Cannot connect to PostgreSQL: FATAL:  Peer authentication failed for user "postgres".'
+            " Become the cluster's operating system user (become_user: postgres), or log in with a password.",
+        ),
+        (
+            'FATAL:  password authentication failed for user "monitor"',
+            'Cannot connect to PostgreSQL: FATAL:  password authentication failed for user "monitor".'
+            " Correct login_user and login_password.",
+        ),
+        (
+            "fe_sendauth: no password supplied",
+            "Cannot connect to PostgreSQL: fe_sendauth: no password supplied. Correct login_user and login_password.",
+        ),
+        (
+            'FATAL:  no pg_hba.conf entry for host "::1", user "x", database "y", no encryption',
+            'Cannot connect to PostgreSQL: FATAL:  no pg_hba.conf entry for host "::1", user "x", database "y", no encryption.'
+            " Allow this login in pg_hba.conf, or use another login_user, login_host or login_db.",
+        ),
+        (
+            'FATAL:  database "nowhere" does not exist',
+            'Cannot connect to PostgreSQL: FATAL:  database "nowhere" does not exist. Correct login_db.',
+        ),
+        (
+            'FATAL:  role "nobody" does not exist',
+            'Cannot connect to PostgreSQL: FATAL:  role "nobody" does not exist. Correct login_user.',
+        ),
+        (
+            "FATAL:  the database system is starting up",
+            "Cannot connect to PostgreSQL: FATAL:  the database system is starting up. Wait until PostgreSQL is up.",
+        ),
+    ],
+)
+def test_no_connection(libpq, message):
+    assert _connection.explain_connection("unable to connect to database: " + libpq) == message
+
+
+class Pooled:
+    def get_backend_pid(self):
+        return 4711
+
+
+def test_pooler():
+    assert says(_connection._refuse_pooler, Session(pg_backend_pid=[{"pid": 1}]), Pooled()) == (
+        "This connection goes through a pooler such as pgbouncer: point login_port, login_host or login_unix_socket at"
+        " PostgreSQL itself."
+    )
+
+
+def extension(version, library="0.1.0"):
+    return Session(
+        pg_extension=[{"database": "postgres", "extversion": version, "schema": "public"}],
+        set_config=[],
+        residency_version=[{"version": library}],
+    )
+
+
+def test_extension_is_missing():
+    assert says(_connection.attach_extension, extension(None)) == (
+        "Extension pg_residency is not in database postgres: run the playbook pgfleet.cache.install first,"
+        " or name the database that has it with login_db."
+    )
+
+
+def test_extension_is_missing_in_the_database_of_a_relation(monkeypatch):
+    monkeypatch.setattr(_connection, "connect", lambda params, database: extension(None))
+    assert says(_connection.connect_with_extension, {}, "postgres_air") == (
+        "Extension pg_residency is not in database postgres_air: add it to cache_extension_databases, and run the playbook"
+        " pgfleet.cache.install."
+    )
+
+
+def test_extension_is_older():
+    assert says(_connection.attach_extension, extension("0.0.9")) == (
+        "Extension pg_residency is version 0.0.9, this collection needs 0.1.0 or newer: run the playbook pgfleet.cache.install."
+    )
+    assert says(_connection.attach_extension, extension("0.1.0", "0.0.9")) == (
+        "The loaded library of pg_residency is version 0.0.9, this collection needs 0.1.0 or newer: run the playbook"
+        " pgfleet.cache.install, then reconnect."
+    )
+
+
+class Psycopg:
+    """A driver whose cursors fail."""
+
+    class Error(Exception):
+        pgcode = None
+
+        class diag:
+            message_primary = message_detail = message_hint = None
+
+    def __init__(self, pgcode, primary, detail=None, hint=None):
+        self.error = self.Error(primary)
+        self.error.pgcode = pgcode
+        self.error.diag = type(
+            "Diagnosis", (), {"message_primary": primary, "message_detail": detail, "message_hint": hint}
+        )
+
+    def cursor(self, **dummy):
+        return self
+
+    def execute(self, sql, params=()):
+        raise self.error
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("driver", "message"),
+    [
+        (
+            Psycopg("42501", "permission denied for function residency_snapshot"),
+            "PostgreSQL says: permission denied for function residency_snapshot."
+            " Log in as a superuser, or grant the login role residency_admin and pg_monitor.",
+        ),
+        (
+            Psycopg("58P01", 'could not access file "$libdir/pg_residency": No such file or directory'),
+            'PostgreSQL says: could not access file "$libdir/pg_residency": No such file or directory.'
+            " The extension's files are missing on this host, or do not fit: run the playbook pgfleet.cache.install for it.",
+        ),
+        (
+            Psycopg("55006", "another session is starting a restore", None, "View residency_jobs shows it."),
+            "PostgreSQL says: another session is starting a restore. View residency_jobs shows it.",
+        ),
+        (
+            Psycopg("57P01", "terminating connection due to administrator command"),
+            "PostgreSQL ended the connection (terminating connection due to administrator command): it was stopped or"
+            " restarted meanwhile.",
+        ),
+        (
+            Psycopg(None, "server closed the connection unexpectedly"),
+            "PostgreSQL ended the connection (server closed the connection unexpectedly): it was stopped or restarted meanwhile.",
+        ),
+    ],
+)
+def test_statement_fails(monkeypatch, driver, message):
+    monkeypatch.setattr(_connection.postgres, "psycopg", Psycopg)
+    monkeypatch.setattr(_connection.postgres, "pg_cursor_args", {})
+    assert says(_connection.Session(driver).rows, "SELECT residency_snapshot('warm')") == message
+
+
+# --- snapshots ---
+
+
+@pytest.mark.parametrize(
+    ("name", "generation_allowed", "message"),
+    [
+        (
+            "../warm",
+            False,
+            "'../warm' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most, beginning with a letter or digit.",
+        ),
+        (
+            "warm@x",
+            True,
+            "'warm@x' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most, beginning with a letter or digit;"
+            " with @ and a number one generation of it.",
+        ),
+        ("warm@3", False, "A new snapshot gets its own generation: give the name as 'warm'."),
+    ],
+)
+def test_names_of_snapshots(name, generation_allowed, message):
+    assert says(_snapshot.check_name, name, generation_allowed) == message
+
+
+def test_keep():
+    assert says(_snapshot.check_options, "warm", 0, True) == "keep is 0: at least one generation has to stay."
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "message"),
+    [
+        ([], "There is no snapshot 'wram' here; there is none at all."),
+        ([snapshot_row(), snapshot_row("batch", 1)], "There is no snapshot 'wram' here; there is warm@3, batch@1."),
+        (
+            [snapshot_row("wram", problem="is damaged: its checksum is wrong")],
+            "Snapshot wram@3 cannot be used here: is damaged: its checksum is wrong.",
+        ),
+        (
+            [snapshot_row("wram", problem="was taken on another cluster, with system identifier 1")],
+            "Snapshot wram@3 cannot be used here: was taken on another cluster, with system identifier 1.",
+        ),
+    ],
+)
+def test_unusable_snapshots(snapshots, message):
+    assert says(_snapshot.find, Session(residency_snapshots=snapshots), "wram") == message
+
+
+# --- restore ---
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"min_residency": 100.5}, "min_residency is 100.5: it is a percent, from 0 to 100."),
+        ({"max_gone": -1}, "max_gone is -1: it is a percent, from 0 to 100."),
+        ({"budget": 0}, "budget is 0: it has to be more than 0."),
+        ({"rate": -5}, "rate is -5: it has to be more than 0."),
+        ({"wait_timeout": 0}, "wait_timeout is 0: it has to be more than 0."),
+        ({"wait_sleep": 0}, "wait_sleep is 0: it has to be more than 0."),
+        ({"job": 0}, "job is 0: it has to be more than 0."),
+        ({"relations": ["a", " "]}, "relations has an empty pattern: leave it out, or give '*' for all."),
+        ({"databases": [""]}, "databases has an empty pattern: leave it out, or give '*' for all."),
+        ({"fallback_relations": [""]}, "fallback_relations has an empty pattern: leave it out, or give '*' for all."),
+    ],
+)
+def test_options_of_a_restore(changed, message):
+    assert says(_restore.check_options, test_restore.options(**changed)) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "06:00",
+            "deadline is '06:00': it has to be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
+            " '2026-11-21 06:00 Europe/Berlin'.",
+        ),
+        (
+            "2026-11-21 06:00",
+            "deadline is '2026-11-21 06:00': it has to be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
+            " '2026-11-21 06:00 Europe/Berlin'.",
+        ),
+        ("2026-11-31 06:00Z", "deadline is '2026-11-31 06:00Z': there is no such date or time."),
+        ("2026-11-21 06:00+25:00", "deadline is '2026-11-21 06:00+25:00': there is no such zone."),
+        (
+            "2026-11-21 06:00 Europe/Atlantis",
+            "deadline is '2026-11-21 06:00 Europe/Atlantis': this host does not know that zone, give an offset such as '+01:00'.",
+        ),
+    ],
+)
+def test_deadlines(text, message):
+    assert says(_restore.check_options, test_restore.options(deadline=text)) == message
+
+
+def test_deadline_is_over():
+    moment = _deadline.parse("2026-11-21 06:00Z")
+    now = _deadline.parse("2026-11-21 06:03:20Z")
+    assert says(_deadline.seconds_left, moment, now) == "deadline 2026-11-21T06:00:00+00:00 was 3 min 20 s ago."
+
+
+@pytest.mark.parametrize(
+    ("jobs", "changed", "message"),
+    [
+        (
+            [job_row(state="running", snapshot="batch")],
+            {},
+            "Job 7 restores batch@3 just now, and a cluster runs one job at a time: wait for it, or end it with"
+            " SELECT residency_cancel(7).",
+        ),
+        (
+            [job_row(state="running", snapshot=None, generation=None)],
+            {},
+            "Job 7 restores relations without a snapshot just now, and a cluster runs one job at a time: wait for it, or end it"
+            " with SELECT residency_cancel(7).",
+        ),
+        ([job_row()], {"job": 7, "name": "batch"}, "Job 7 restores warm@3, not batch."),
+        ([[], [{"job": 1}, {"job": 2}]], {"job": 9}, "There is no job 9 here; there is 1, 2."),
+        ([[], []], {"job": 9}, "There is no job 9 here; there is none at all."),
+        (
+            [job_row(state="running", settled=100)],
+            {"wait_timeout": 1},
+            "Not finished within wait_timeout of 1.0 s: Job 7 restores warm@3: 25 % of 3.12 MB done, 800 kB loaded in 2.0 s.",
+        ),
+    ],
+)
+def test_jobs(jobs, changed, message):
+    assert says(test_restore.restore, test_restore.server(jobs=jobs, segments=[]), **changed) == message
+
+
+@pytest.mark.parametrize(
+    ("job", "segment", "message"),
+    [
+        (
+            {},
+            {"resident": 300},
+            "warm@3: 75 % of what still exists is resident, less than min_residency of 90 % (800 kB missing)."
+            " Coldest: relfilenumber 16001 in postgres_air (2.34 MB of 3.12 MB resident).",
+        ),
+        (
+            {"over_budget": 100},
+            {"resident": 300},
+            "warm@3: 75 % of what still exists is resident, less than min_residency of 90 % (800 kB missing)."
+            " 800 kB did not fit the memory budget of 1.00 GB."
+            " Coldest: relfilenumber 16001 in postgres_air (2.34 MB of 3.12 MB resident).",
+        ),
+        (
+            {"failed": 10},
+            {"resident": 300, "gone": 100},
+            "warm@3: 25 % of the snapshot is gone, more than max_gone of 20 %. 80.0 kB could not be read."
+            " Coldest: relfilenumber 16001 in postgres_air (2.34 MB of 3.12 MB resident).",
+        ),
+        (
+            {"state": "failed", "message": "disk on fire"},
+            {"resident": 400},
+            "warm@3: job 7 failed. Job 7, failed: disk on fire.",
+        ),
+    ],
+)
+def test_gate(job, segment, message):
+    session = test_restore.server(jobs=[job_row(**job)], segments=[segment_row(1, 400, **segment)])
+    assert says(test_restore.restore, session) == message
+
+
+def test_patterns_that_choose_nothing():
+    session = test_restore.server(jobs=[], segments=[segment_row(1, 100), segment_row(2, 400)], names=test_restore.NAMES)
+    assert says(test_restore.restore, session, relations=["passanger"], databases=["postgres_air", "x*"]) == (
+        "warm@3 has nothing that fits relations: passanger; databases: postgres_air, x*."
+        " Its largest are: public.passenger in postgres_air, public.boarding_pass in postgres_air."
+    )
+    nothing = _names.dump(Names())
+    session = test_restore.server(jobs=[], segments=[segment_row(1, 100)], names=nothing)
+    assert says(test_restore.restore, session, relations=["a"]) == (
+        "warm@3 has nothing that fits relations: a. It names no relation at all."
+    )
+
+
+def test_fallback_relations_that_do_not_exist():
+    session = test_restore.server(jobs=[], segments=[], snapshots=[])
+    assert says(test_restore.restore, session, fallback_relations=["passanger", "nothing"]) == (
+        "No relation here is named like fallback_relations: passanger, nothing."
+    )
+
+
+def test_warnings():
+    session = test_restore.server(jobs=[], segments=[segment_row(1, 400, resident=400)])
+    assert test_restore.restore(session, databases=["postgres_air", "x*"])["warnings"] == [
+        "Snapshot warm@3 has no names with it, as it was not taken by residency_snapshot of this collection: its relations are"
+        " chosen by the names of today.",
+        "Nothing fits 'x*' of databases.",
+    ]
+    assert _selection._closed_warning(Names(closed=["a", "b"])) == ["Not looked into: a, b, which let nobody in."]
+
+
+# --- info ---
+
+
+@pytest.mark.parametrize(
+    ("subset", "changed", "message"),
+    [
+        ([], {"limit": 0}, "limit is 0: it has to be from 1 to 1000."),
+        ([], {"limit": 1001}, "limit is 1001: it has to be from 1 to 1000."),
+        ([], {"min_residency": 101}, "min_residency is 101: it is a percent, from 0 to 100."),
+        ([], {"wait_timeout": 0}, "wait_timeout is 0: it has to be more than 0."),
+        ([], {"wait_sleep": -1}, "wait_sleep is -1: it has to be more than 0."),
+        (
+            [],
+            {"wait": True},
+            "wait needs the snapshot whose residency is to be waited for: name it with snapshot.",
+        ),
+        (["buffers"], {}, "subset buffers and relation go together: the buffers are those of one relation."),
+        ([], {"relation": "a"}, "subset buffers and relation go together: the buffers are those of one relation."),
+        ([], {"relations": [""]}, "relations has an empty pattern: leave it out, or give '*' for all."),
+        ([], {"databases": [""]}, "databases has an empty pattern: leave it out, or give '*' for all."),
+    ],
+)
+def test_options_of_info(subset, changed, message):
+    assert says(_info.check_options, test_info.options(*subset, **changed)) == message
+
+
+def test_info_of_nothing():
+    assert says(test_info.look, test_info.server(), test_info.options("databases", databases=["x*", "y"])) == (
+        "No database is named like x*, y; there are postgres_air, reporting."
+    )
+    session = Session(to_regclass=[{"oid": None}], current_database=[{"name": "postgres"}])
+    assert says(test_info.look, session, test_info.options("buffers", relation="passanger")) == (
+        "There is no relation 'passanger' in database postgres: spell it as SQL does, and name its database with databases."
+    )
+    chosen = test_info.options("buffers", relation="passenger", databases=["postgres*"])
+    assert says(test_info.look, session, chosen) == "databases has to name the one database of relation 'passenger'."
+    chosen = test_info.options("capabilities", data_directory="/nowhere/at/all")
+    assert says(test_info.look, session, chosen) == (
+        "There is no /nowhere/at/all on this host: the subset capabilities has to run where PostgreSQL does, and as its owner."
+    )
+
+
+def test_waited_in_vain():
+    session = test_info.server(residency_snapshot_segments=[{"wanted": 100, "resident": 10, "gone": 0}])
+    assert says(test_info.look, session, test_info.options(snapshot="warm", wait=True)) == (
+        "warm@3: 10 % of 800 kB is resident after 1.0 s, less than min_residency of 90 %."
+    )
+
+
+# --- the data directory ---
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "PG_VERSION").write_text("15\n")
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("option", ["snapshot", "relation", "relations", "databases"])
+def test_stopped(data, option):
+    value = ["a"] if option in ("relations", "databases") else "a"
+    assert says(_info.of_files, data, test_info.options(**{option: value}), None) == (
+        "PostgreSQL is stopped in %s: %s needs it running." % (data, option)
+    )
+
+
+def test_data_directory(data):
+    os.unlink(os.path.join(data, "PG_VERSION"))
+    assert says(_page_cache.major_version, data) == "%s is no PostgreSQL data directory: it has no PG_VERSION." % data
+    with open(os.path.join(data, "PG_VERSION"), "w") as file:
+        file.write("fifteen")
+    assert says(_page_cache.major_version, data) == "%s/PG_VERSION does not hold a major version." % data
+
+
+def test_closed_data_directory(data, monkeypatch):
+    def refuse(*dummy, **dummy2):
+        raise PermissionError
+
+    monkeypatch.setattr("builtins.open", refuse)
+    assert says(_page_cache.major_version, data) == (
+        "%s is closed to this user: become the cluster's operating system user." % data
+    )
+
+
+def test_owner(data, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert says(_page_cache.require_owner, data) == (
+        "%s belongs to user id %d and this is 4711: become the owner, the kernel tells only the owner which pages are resident."
+        % (data, os.stat(data).st_uid)
+    )
+
+
+def test_eviction_needs_a_login_while_the_server_runs(data, monkeypatch):
+    def refuse(params):
+        raise ResidencyError("Cannot connect to PostgreSQL: no.")
+
+    monkeypatch.setattr(_evict, "connect", refuse)
+    assert says(_evict.evict_cluster, {"data_directory": None}, False) == (
+        "Cannot connect to PostgreSQL: no. With PostgreSQL stopped, name its data_directory."
+    )
+    monkeypatch.setattr(_page_cache, "postmaster_pid", lambda path: 1)
+    assert says(_evict.evict_cluster, {"data_directory": data}, False) == (
+        "PostgreSQL runs in %s, and without a login for its CHECKPOINT dirty pages would stay. Cannot connect to PostgreSQL: no."
+        % data
+    )
+    monkeypatch.setattr(_evict, "connect", lambda params: Session(data_directory=[{"path": "/elsewhere"}]))
+    assert says(_evict.evict_cluster, {"data_directory": data}, False) == (
+        "This login reaches the cluster in /elsewhere, and data_directory is %s." % data
+    )
+
+
+def test_failures_have_the_keys_of_every_result():
+    session = test_restore.server(jobs=[job_row()], segments=[segment_row(1, 400, resident=300)])
+    with pytest.raises(ResidencyError) as caught:
+        test_restore.restore(session)
+    assert set(caught.value.result) == set(_restore.empty_result())
