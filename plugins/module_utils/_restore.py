@@ -362,12 +362,18 @@ def _plan(
     if total.missing:
         session.record(_START, _start_call(snapshot, selection, options))
         result["msg"] = "Would load %s of %s: %s is resident, the memory budget is %s%s." % (
-            human_blocks(total.missing),
+            human_blocks(fits),
             human_blocks(total.wanted),
             human_percent(result["residency"]),
             human_bytes(budget),
-            ", %s would not fit" % human_blocks(result["over_budget"]) if result["over_budget"] else "",
+            ", %s more would not fit" % human_blocks(result["over_budget"]) if result["over_budget"] else "",
         )
+        expected = percent(total.resident + fits, total.wanted - total.gone)
+        if expected < options.min_residency:
+            result["warnings"].append(
+                "%s of what still exists would be resident then, less than min_residency of %s: the real run would fail."
+                % (human_percent(expected), human_percent(options.min_residency))
+            )
         forecast = _forecast(session, fits, options)
         result["msg"] += " " + forecast.sentence
         _add_forecast(result, forecast)
@@ -394,6 +400,9 @@ def _judge(
     shortcomings = _shortcomings(result, options)
     result["reached"] = not shortcomings
     if shortcomings:
+        # Ansible prints the result of a failed task, for every host: what is complete has no place in it
+        for rows in ("relations", "segments"):
+            result[rows] = [row for row in result[rows] if row["resident"] < row["wanted"]]
         raise ResidencyError(_failure(result, shortcomings, snapshot, job), result)
     result["msg"] = _success(snapshot, job, selection, result)
     return result

@@ -123,6 +123,11 @@ def take(session: Session, name: str, keep: int, check_mode: bool, connect_to: C
         {key: value for key, value in row.items() if key != "wanted_before"} for row in largest(changes, "wanted")
     ]
     if previous is not None:
+        if sum(wanted.values()) < sum(before.values()) / 2:
+            result["warnings"].append(
+                "%s had %s, more than twice as much: is this still the working set?"
+                % (full_name(previous), human_blocks(sum(before.values())))
+            )
         result["difference"] = {
             "snapshot": full_name(previous),
             "wanted_before": sum(before.values()),

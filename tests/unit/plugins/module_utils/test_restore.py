@@ -209,7 +209,10 @@ def test_check_mode_starts_nothing():
     assert result["diff"]["after"] == "relfilenumber 16001 in postgres_air: 2.34 MB of 2.73 MB, 85.71 %\n"
     assert result["changed"] and result["job"] is None and result["reached"] is None
     assert (result["missing"], result["over_budget"]) == (250, 50)
-    assert result["msg"].startswith("Would load 1.95 MB of 3.12 MB")
+    assert result["msg"].startswith("Would load 1.56 MB of 3.12 MB: 28.57 % is resident, the memory budget is 1.56 MB, 400 kB more would not fit.")
+    assert result["warnings"][0] == (
+        "85.71 % of what still exists would be resident then, less than min_residency of 90 %: the real run would fail."
+    )
     assert len(result["queries"]) == 1
 
 

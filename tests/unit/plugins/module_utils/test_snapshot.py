@@ -107,6 +107,12 @@ def test_take_says_what_is_different():
     assert rows == [("public.boarding_pass", 8, 100, 400), (None, 9, 50, 0)]
 
 
+def test_half_of_the_previous_one_is_doubted():
+    result = take(server([snapshot_row()], [wanted_row(7, 801)], [wanted_row(7, 400)]))
+    assert result["warnings"] == ["warm@3 had 6.26 MB, more than twice as much: is this still the working set?"]
+    assert take(server([snapshot_row()], [wanted_row(7, 800)], [wanted_row(7, 400)]))["warnings"] == []
+
+
 def test_damaged_generation_is_not_compared_with():
     session = server([snapshot_row(generation=2, problem="damaged")], None, [wanted_row(8, 400)])
     assert take(session)["difference"] is None
