@@ -236,7 +236,7 @@ class Bench:
             print(f"throttled: left out, no cgroup v1 blkio controller to do it with ({error})")
             return
         try:
-            # pgfincore takes 22 seconds a quarter of a GiB here: only the first segment's part of the table is not possible, so once
+            # pgfincore takes a minute and a half for a GiB here: once is enough
             repeat, self.repeat = self.repeat, 1
             self.loading("3000 IOPS 125 MB/s", ["full", "random 50 %"], full_peers=False)
             self.repeat = repeat
@@ -284,11 +284,13 @@ def conditions(device: int) -> dict[str, str]:
     queue = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/queue")
     if not queue.exists():
         queue = queue.parent.parent / "queue"
+
     def read(name: str) -> str:
         try:
             return (queue / name).read_text().strip()
         except OSError:
             return "unknown"
+
     return {"kernel": os.uname().release, "scheduler": read("scheduler"), "read_ahead_kb": read("read_ahead_kb"),
             "max_sectors_kb": read("max_sectors_kb"), "cpus": str(os.cpu_count()), "load": f"{os.getloadavg()[0]:.2f}"}
 
