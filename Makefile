@@ -15,24 +15,31 @@ demo: ## a primary and two standbys on this machine: snapshot, cold, warm-up, on
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-lint test-unit test-sanity test-extension test-molecule
+.PHONY: test test-lint test-unit test-sanity test-extension test-integration test-molecule
 test: ## all tests below, one after the other, and the sum (root)
-	@build-tools/test lint unit sanity extension molecule
+	@build-tools/test lint unit sanity extension integration molecule
 
-test-lint: ## ansible-lint, antsibull-docs, antsibull-changelog, ruff, mypy, cppcheck
+test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
 	@build-tools/lint
 
 test-unit: ## the Python engines, with pytest
 	@build-tools/unit
 
-test-sanity: ## ansible-test sanity on ansible-core 2.19 and 2.18
-	@build-tools/sanity development core-2.18
+test-sanity: ## ansible-test sanity and units on ansible-core 2.18, 2.19; 2.20, 2.21 with Python 3.12
+	@build-tools/sanity development core-2.18 core-2.20:3.12 core-2.21:3.12
 
 test-extension: ## the C extension against PostgreSQL 15, a standby included (root)
 	@build-tools/extension
 
+test-integration: ## modules and playbooks against throwaway clusters; logins, host Pythons (root)
+	@build-tools/integration
+
 test-molecule: ## SCENARIO=default: two hosts with systemd, in Docker (root); COMMAND=converge, verify ...
 	@build-tools/molecule $(SCENARIO) $(COMMAND)
+
+.PHONY: bench
+bench: ## the engine's figures beside its peers' on the same files (root); GIB=2 REPEAT=3
+	@bench/run
 
 .PHONY: build changelog clean
 build: ## the working tree as build/ansible_collections/pgfleet/cache

@@ -67,3 +67,17 @@ without_main_cluster() (
 
 # checksum file...: one word for the content of all of them
 checksum() { cat "$@" | sha256sum | cut -c 1-16; }
+
+# find_python 3.12: the one of this machine that really runs, and nothing else of that
+# name: a version manager has shims for versions that it does not run.
+find_python() {
+    local python
+    for python in "/usr/bin/python$1" "/usr/local/bin/python$1" \
+        "${PYENV_ROOT:-${user_home:-$HOME}/.pyenv}"/versions/*/bin/"python$1"; do
+        if [ -x "$python" ] && "$python" -c 'import venv' 2>/dev/null; then
+            echo "$python"
+            return 0
+        fi
+    done
+    return 1
+}

@@ -1,0 +1,108 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Throwaway clusters of a copy of PostgreSQL, which finds its files relative to itself.
+
+What is installed into it is gone with it: the machine's own PostgreSQL stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+
+MAJOR = 15
+OWNER = "postgres"
+
+
+def run(*command, user=None, text=None, check=True):
+    if user is not None:
+        command = ("setpriv", "--reuid", user, "--regid", user, "--init-groups", "env", "HOME=/var/empty", *command)
+    return subprocess.run(
+        command, check=check, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, cwd="/"
+    ).stdout
+
+
+def copy_postgresql(directory):
+    for part in ("lib", "share", "include"):
+        target = os.path.join(directory, "usr", part, "postgresql", str(MAJOR))
+        shutil.copytree("/usr/%s/postgresql/%d" % (part, MAJOR), target, symlinks=True)
+    return os.path.join(directory, "usr", "lib", "postgresql", str(MAJOR), "bin")
+
+
+class Cluster:
+    def __init__(self, bin_directory, directory, name):
+        self.bin = bin_directory
+        self.socket = directory
+        self.data = os.path.join(directory, name)
+        self.log = os.path.join(directory, name + ".log")
+        self.port = _free_port()
+
+    def create(self):
+        run(self.bin + "/initdb", "-D", self.data, "--no-sync", "--auth-local=peer", "--auth-host=scram-sha-256", user=OWNER)
+        with open(os.path.join(self.data, "postgresql.conf"), "a") as file:
+            file.write(
+                "listen_addresses = '127.0.0.1'\nport = %d\nunix_socket_directories = '%s'\n"
+                "shared_buffers = '16MB'\nautovacuum = off\nbgwriter_lru_maxpages = 0\n" % (self.port, self.socket)
+            )
+        self.start()
+
+    def start(self):
+        run(self.bin + "/pg_ctl", "start", "--wait", "--silent", "-D", self.data, "-l", self.log, user=OWNER)
+
+    def stop(self, mode="fast"):
+        run(self.bin + "/pg_ctl", "stop", "--wait", "--silent", "-m", mode, "-D", self.data, user=OWNER, check=False)
+
+    def sql(self, text, database="postgres"):
+        return run(
+            self.bin + "/psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", self.socket, "-p", str(self.port), "-d", database,
+            user=OWNER, text=text,
+        ).strip()
+
+    def file_of(self, relation, database="postgres"):
+        quoted = relation.replace("'", "''")
+        return os.path.join(self.data, self.sql("SELECT pg_relation_filepath('%s')" % quoted, database))
+
+    # --- what is there, seen without the collection ---
+
+    def resident(self, path):
+        """Bytes in the page cache, by fincore(1)."""
+        return int(run("fincore", "--bytes", "--noheadings", "--output", "RES", path))
+
+    def warm(self, path):
+        with open(path, "rb") as file:
+            while file.read(1 << 20):
+                pass
+
+    def cool(self, path):
+        self.sql("CHECKPOINT")
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def folder(self):
+        """The extension's own files: names, contents, and when they were written."""
+        found = {}
+        for directory, dummy, names in os.walk(os.path.join(self.data, "pg_residency")):
+            for name in names:
+                path = os.path.join(directory, name)
+                with open(path, "rb") as file:
+                    found[path] = (hashlib.sha256(file.read()).hexdigest(), os.stat(path).st_mtime_ns)
+        return found
+
+    def processes(self):
+        """The server's, but for those that come and go by themselves."""
+        with open(os.path.join(self.data, "postmaster.pid")) as file:
+            postmaster = file.readline().strip()
+        lines = run("ps", "-o", "args=", "--ppid", postmaster).splitlines()
+        return sorted(line for line in lines if "residency" in line)
+
+
+def _free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]

@@ -1,0 +1,107 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One cluster for all tests, made by initdb, its extension installed by the collection's own playbook."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+import pytest
+from cluster import Cluster, copy_postgresql, run
+from playbook import Ansible
+
+PASSWORD = "s3cret-0f-this-test"
+TABLES = """
+CREATE TABLE passenger AS SELECT i AS passenger_id, repeat('x', 1000) AS name FROM generate_series(1, 24000) AS i;
+CREATE INDEX passenger_id ON passenger (passenger_id);
+CREATE TABLE "Boarding Pass" AS SELECT i AS pass_id, repeat('x', 1000) AS seat FROM generate_series(1, 8000) AS i;
+VACUUM passenger, "Boarding Pass";
+"""
+ROLES = """
+CREATE ROLE monitor LOGIN PASSWORD '%(password)s' IN ROLE pg_monitor;
+CREATE ROLE operator LOGIN PASSWORD '%(password)s' IN ROLE pg_monitor, residency_admin;
+CREATE ROLE keeper LOGIN PASSWORD '%(password)s' IN ROLE pg_monitor, pg_checkpoint;
+CREATE ROLE app LOGIN PASSWORD '%(password)s';
+""" % {"password": PASSWORD}
+
+
+@pytest.fixture(scope="session")
+def machine():
+    """A folder that the server's user can reach, on a real file system, and PostgreSQL in it."""
+    directory = tempfile.mkdtemp(prefix="pgfleet_integration.", dir="/var/tmp")
+    os.chmod(directory, 0o755)
+    clusters = []
+    try:
+        binaries = copy_postgresql(directory)
+        home = os.path.join(directory, "run")
+        os.mkdir(home)
+        shutil.chown(home, "postgres", "postgres")
+
+        def create(name):
+            cluster = Cluster(binaries, home, name)
+            clusters.append(cluster)
+            cluster.create()
+            return cluster
+
+        create.directory = directory
+        yield create
+    finally:
+        for cluster in clusters:
+            cluster.stop("immediate")
+        shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def cluster(machine):
+    cluster = machine("data")
+    ansible = Ansible(machine.directory, {})
+    ansible.set_hosts(
+        {"db1": {}},
+        pgfleet_login_port=cluster.port,
+        pgfleet_login_unix_socket=cluster.socket,
+        cache_extension_pg_config=cluster.bin + "/pg_config",
+    )
+    cluster.installed, status = ansible.command("pgfleet.cache.install")
+    assert status == 0, cluster.installed
+    cluster.sql(TABLES)
+    cluster.sql(ROLES)
+    cluster.sql("CREATE DATABASE without")
+    cluster.sql("CHECKPOINT")
+    run("sync", "--file-system", cluster.data)
+    return cluster
+
+
+@pytest.fixture
+def login(cluster):
+    """As the cluster's own user, over its socket."""
+    return {"login_port": cluster.port, "login_unix_socket": cluster.socket}
+
+
+@pytest.fixture
+def by_password(cluster):
+    def login(user, **changed):
+        return dict(
+            {"login_host": "127.0.0.1", "login_port": cluster.port, "login_user": user, "login_password": PASSWORD}, **changed
+        )
+
+    return login
+
+
+@pytest.fixture
+def ansible(machine):
+    return Ansible(machine.directory, {"db1": {}})
+
+
+@pytest.fixture
+def as_postgres(ansible):
+    """Run tasks as the cluster's operating system user."""
+
+    def tasks(*some, **options):
+        return ansible.tasks(list(some), become=True, become_user="postgres", **options)
+
+    return tasks

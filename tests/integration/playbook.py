@@ -1,0 +1,102 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""ansible-playbook as a user runs it, and what it answers."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+
+COLLECTION = "pgfleet.cache."
+# what Ansible itself adds to a module's result
+_ANSIBLE_ADDS = {"invocation", "warnings", "deprecations", "diff", "failed", "action", "exception", "ansible_facts", "ansible_no_log"}
+
+
+class Ansible:
+    def __init__(self, directory, hosts):
+        self.directory = directory
+        self.inventory = os.path.join(directory, "inventory.json")
+        self.settings = os.path.join(directory, "ansible.cfg")
+        with open(self.settings, "w"):
+            pass  # Ansible's own defaults, not this machine's
+        self.set_hosts(hosts)
+
+    def set_hosts(self, hosts, **group_vars):
+        """hosts: {name: variables}"""
+        common = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "ansible_become_method": "ansible.builtin.su",  # root needs no password for it
+        }
+        common.update(group_vars)
+        with open(self.inventory, "w") as file:
+            json.dump({"postgresql": {"hosts": hosts, "vars": common}}, file)
+
+    def command(self, *arguments, **environment):
+        """Output and exit status of ansible-playbook."""
+        env = dict(
+            os.environ,
+            ANSIBLE_LOCALHOST_WARNING="False",
+            ANSIBLE_INVENTORY_UNPARSED_WARNING="False",
+            ANSIBLE_RETRY_FILES_ENABLED="False",
+            ANSIBLE_NOCOLOR="True",
+            ANSIBLE_PIPELINING="True",
+            ANSIBLE_CONFIG=self.settings,
+        )
+        env.update(environment)
+        done = subprocess.run(
+            ["ansible-playbook", "--inventory", self.inventory, *arguments],
+            check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            universal_newlines=True, env=env,
+        )
+        return done.stdout, done.returncode
+
+    def write(self, tasks, **play):
+        path = os.path.join(self.directory, "play.json")
+        play = dict({"hosts": "postgresql", "gather_facts": False, "tasks": tasks}, **play)
+        with open(path, "w") as file:
+            json.dump([play], file)
+        return path
+
+    def tasks(self, tasks, environment=None, **play):
+        """Run the tasks, failed ones too; their results, of one host, in order."""
+        tasks = [dict(task, ignore_errors=True) for task in tasks]
+        output, dummy = self.command(
+            self.write(tasks, **play),
+            ANSIBLE_STDOUT_CALLBACK="ansible.posix.json",
+            **(environment or {})
+        )
+        try:
+            answer = json.loads(output[output.index("{\n"):output.rindex("}") + 1])
+        except ValueError:
+            raise AssertionError(output) from None
+        results = [next(iter(task["hosts"].values())) for one in answer["plays"] for task in one["tasks"]]
+        assert len(results) == len(tasks), output
+        for result in results:
+            assert "Traceback" not in json.dumps(result), result
+        return results
+
+
+def task(module, check=False, diff=False, **arguments):
+    name = module if "." in module else COLLECTION + module
+    return {name: arguments, "check_mode": check, "diff": diff}
+
+
+def keys(result):
+    """The module's own; Ansible's callback adds some that begin with an underscore."""
+    return {key for key in result if key not in _ANSIBLE_ADDS and not key.startswith("_")}
+
+
+@functools.lru_cache(maxsize=None)
+def documented(module):
+    """The keys that the module's documentation promises on every path."""
+    answer = subprocess.run(
+        ["ansible-doc", "--json", "--type", "module", COLLECTION + module], check=True, stdout=subprocess.PIPE
+    ).stdout
+    returned = json.loads(answer)[COLLECTION + module]["return"] or {}
+    return {key for key, value in returned.items() if value["returned"] == "always"} | {"changed"}

@@ -1,0 +1,200 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Create, change and remove, each four times: in check mode, really, in check mode again, really again.
+
+Each time: whether it says "changed", that its keys are those that are documented, and that a check run left the host as
+it was: the extension's files, its jobs and processes, and what the page cache holds, counted by fincore(1).
+"""
+
+from __future__ import annotations
+
+import pytest
+from playbook import documented, keys, task
+
+RUNS = ("check", "real", "check again", "real again")
+RELATIONS = ("passenger", '"Boarding Pass"', "passenger_id")
+
+
+def host(cluster):
+    paths = [cluster.file_of(relation) for relation in RELATIONS]
+    return {
+        "files": cluster.folder(),
+        "jobs": cluster.sql("SELECT job, state, loaded FROM residency_jobs ORDER BY job"),
+        "processes": cluster.processes(),
+        "resident": [cluster.resident(path) for path in paths],
+    }
+
+
+def same_cache(before, after):
+    """The kernel may page out what nobody touches; nothing may be read in."""
+    for earlier, later in zip(before, after):
+        assert 0.98 * earlier <= later <= earlier + 128 * 1024
+
+
+def same_host(before, after):
+    same_cache(before["resident"], after["resident"])
+    assert {**before, "resident": None} == {**after, "resident": None}
+
+
+@pytest.fixture
+def four_runs(cluster, as_postgres, login):
+    def run(module, expected, **arguments):
+        results = []
+        for run, changed in zip(RUNS, expected):
+            check = run.startswith("check")
+            before = host(cluster)
+            [result] = as_postgres(task(module, check=check, diff=True, **dict(login, **arguments)))
+            assert not result.get("failed"), result
+            assert changed in (result["changed"], None), "%s: %s" % (run, result["msg"])
+            assert keys(result) == documented(module), run
+            after = host(cluster)
+            if check:
+                same_host(before, after)
+            results.append(result)
+        return results
+
+    return run
+
+
+def test_snapshot(cluster, four_runs):
+    """Taking one is always a change: it is of another moment. keep bounds how many there are."""
+    cluster.sql("SELECT residency_drop_snapshot(name) FROM (SELECT DISTINCT name FROM residency_snapshots()) AS s")
+    cluster.warm(cluster.file_of("passenger"))
+    create = four_runs("residency_snapshot", (True, True, True, True), name="warm", keep=2)
+    assert [one["snapshot"] and one["snapshot"]["generation"] for one in create] == [None, 1, None, 2]
+    assert "passenger" in create[0]["diff"]["after"]
+    change = four_runs("residency_snapshot", (True, True, True, True), name="warm", keep=1)
+    assert [one["snapshot"] and one["snapshot"]["generation"] for one in change] == [None, 3, None, 4]
+    assert cluster.sql("SELECT count(*) FROM residency_snapshots()") == "1"
+    remove = four_runs("residency_snapshot", (True, True, False, False), name="warm", state="absent")
+    assert [one["msg"] for one in remove] == [
+        "Would remove 1 generation of snapshot 'warm'.",
+        "Removed 1 generation of snapshot 'warm'.",
+        "There is no snapshot 'warm'.",
+        "There is no snapshot 'warm'.",
+    ]
+    assert not [path for path in cluster.folder() if "warm@" in path]
+
+
+def test_restore(cluster, four_runs):
+    """Its opposite is cache_evict, below; what changes is the choice of relations."""
+    both = [cluster.file_of(relation) for relation in RELATIONS[:2]]
+    for path in both:
+        cluster.warm(path)
+    cluster.sql("SELECT FROM residency_snapshot('both')")
+    for path in both:
+        cluster.cool(path)
+        assert cluster.resident(path) == 0
+    create = four_runs("residency_restore", (True, True, None, None), name="both", relations=["passenger"])
+    assert create[1]["loaded"] > 0 and create[1]["residency"] >= 99
+    assert (cluster.resident(both[0]) > 0, cluster.resident(both[1])) == (True, 0)
+    assert "passenger" in create[0]["diff"]["after"]
+    change = four_runs("residency_restore", (True, True, None, None), name="both", relations=["passenger", "Boarding*"])
+    for check, real in (create[2:], change[2:]):
+        # a page that the kernel has taken meanwhile is loaded again, and no more
+        assert check["missing"] * 100 <= check["wanted"]
+        assert real["loaded"] * 100 <= real["wanted"]
+        assert real["changed"] is (real["loaded"] > 0)
+    assert cluster.resident(both[1]) > 0
+
+
+def test_evict_with_the_server_running(cluster, four_runs):
+    """Whether the server reads its catalogs again in between is its own affair: then there is something to evict again."""
+    for relation in RELATIONS:
+        cluster.warm(cluster.file_of(relation))
+    results = four_runs("cache_evict", (True, True, None, None))
+    for run, result in zip(RUNS, results):
+        left = 0 if run.startswith("check") else result["resident_bytes_after"]
+        assert result["changed"] is (left < result["resident_bytes_before"])
+    assert [one["queries"] for one in results] == [["CHECKPOINT"]] * 4
+    assert {one["server"] for one in results} == {"running"}
+    for relation in RELATIONS:
+        assert cluster.resident(cluster.file_of(relation)) == 0
+
+
+def test_evict_with_the_server_stopped(cluster, as_postgres):
+    """Idempotent, and without a login."""
+    paths = [cluster.file_of(relation) for relation in RELATIONS]
+    cluster.stop()
+    try:
+        for warmed in (paths, paths[:1]):
+            for path in warmed:
+                cluster.warm(path)
+            before = [cluster.resident(one) for one in paths]
+            results = as_postgres(task("cache_evict", check=True, data_directory=cluster.data))
+            same_cache(before, [cluster.resident(one) for one in paths])
+            results += as_postgres(
+                task("cache_evict", data_directory=cluster.data),
+                task("cache_evict", check=True, data_directory=cluster.data),
+                task("cache_evict", data_directory=cluster.data),
+            )
+            assert [one["changed"] for one in results] == [True, True, False, False]
+            assert [keys(one) for one in results] == [documented("cache_evict")] * 4
+            assert {one["server"] for one in results} == {"stopped"}
+            assert [cluster.resident(one) for one in paths] == [0, 0, 0]
+    finally:
+        cluster.start()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"subset": ["databases", "relations", "snapshots", "jobs"]},
+        {"subset": ["segments"]},
+        {"subset": ["capabilities"]},
+        {"subset": ["buffers"], "relation": '"Boarding Pass"'},
+        {"snapshot": "seen", "min_residency": 0, "wait": True},
+    ],
+    ids=lambda arguments: "+".join(arguments.get("subset", ["wait"])),
+)
+def test_info_changes_nothing(cluster, four_runs, arguments):
+    cluster.sql("SELECT FROM residency_snapshot('seen', 1)")
+    four_runs("residency_info", (False, False, False, False), **arguments)
+
+
+def test_capabilities_are_this_host(cluster, as_postgres, login):
+    [result] = as_postgres(task("residency_info", subset=["capabilities"], **login))
+    found = result["capabilities"]
+    assert found["locations"][0]["path"] == cluster.data
+    with open(cluster.data + "/postmaster.pid") as file:
+        assert found["cgroup"]["pid"] == int(file.readline())
+
+
+def test_check_mode_before_the_extension_is_installed(cluster, as_postgres, login):
+    """In a database that has no extension."""
+    elsewhere = dict(login, login_db="without")
+    tasks = [
+        task("residency_snapshot", check=True, name="warm", **elsewhere),
+        task("residency_restore", check=True, name="warm", **elsewhere),
+        task("residency_info", check=True, **elsewhere),
+    ]
+    missing = (
+        "Extension pg_residency is not in database without: run the playbook pgfleet.cache.install first,"
+        " or name the database that has it with login_db."
+    )
+    results = as_postgres(*tasks)
+    assert [one["warnings"] for one in results] == [[missing]] * 3
+    assert [one["msg"] for one in results] == [
+        "Would save 'warm'.",
+        "Would restore 'warm'.",
+        "Nothing can be seen before the extension is installed.",
+    ]
+    assert [keys(one) for one in results] == [
+        documented("residency_snapshot"), documented("residency_restore"), documented("residency_info"),
+    ]
+
+
+def test_installing_again_changes_nothing(cluster, ansible):
+    ansible.set_hosts(
+        {"db1": {}},
+        pgfleet_login_port=cluster.port,
+        pgfleet_login_unix_socket=cluster.socket,
+        cache_extension_pg_config=cluster.bin + "/pg_config",
+    )
+    for arguments in (["--check"], []):
+        output, status = ansible.command("pgfleet.cache.install", *arguments)
+        assert status == 0, output
+        assert "changed=0" in output.split("PLAY RECAP")[1]

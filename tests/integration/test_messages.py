@@ -1,0 +1,226 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is said about bad input, word for word, by the real server. In a sentence, and never as a traceback.
+
+tests/unit has the messages that need a failure nobody can bring about here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+
+import pytest
+from cluster import OWNER
+from conftest import PASSWORD
+from playbook import documented, keys, task
+
+SNAPSHOT, RESTORE, INFO, EVICT = "residency_snapshot", "residency_restore", "residency_info", "cache_evict"
+MISSING = (
+    "Extension pg_residency is not in database without: run the playbook pgfleet.cache.install first,"
+    " or name the database that has it with login_db."
+)
+MOMENT = (
+    "it has to be a date and time with a zone, such as '2026-11-21 06:00+01:00' or '2026-11-21 06:00 Europe/Berlin'."
+)
+
+BAD_INPUT = [
+    # values
+    (SNAPSHOT, {"name": "../warm"}, "'../warm' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most,"
+     " beginning with a letter or digit."),
+    (SNAPSHOT, {"name": "warm@1"}, "A new snapshot gets its own generation: give the name as 'warm'."),
+    (SNAPSHOT, {"name": "warm", "keep": 0}, "keep is 0: at least one generation has to stay."),
+    (RESTORE, {"name": "warm@x"}, "'warm@x' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most,"
+     " beginning with a letter or digit; with @ and a number one generation of it."),
+    (RESTORE, {"name": "good", "min_residency": 101}, "min_residency is 101: it is a percent, from 0 to 100."),
+    (RESTORE, {"name": "good", "max_gone": -1}, "max_gone is -1: it is a percent, from 0 to 100."),
+    (RESTORE, {"name": "good", "budget": "0"}, "budget is 0: it has to be more than 0."),
+    (RESTORE, {"name": "good", "rate": "0"}, "rate is 0: it has to be more than 0."),
+    (RESTORE, {"name": "good", "wait_timeout": 0}, "wait_timeout is 0: it has to be more than 0."),
+    (RESTORE, {"name": "good", "wait_sleep": 0}, "wait_sleep is 0: it has to be more than 0."),
+    (RESTORE, {"job": 0}, "job is 0: it has to be more than 0."),
+    (RESTORE, {"name": "good", "relations": [""]}, "relations has an empty pattern: leave it out, or give '*' for all."),
+    (RESTORE, {"name": "good", "databases": [" "]}, "databases has an empty pattern: leave it out, or give '*' for all."),
+    (RESTORE, {"name": "good", "fallback_relations": [""]},
+     "fallback_relations has an empty pattern: leave it out, or give '*' for all."),
+    (RESTORE, {"name": "good", "deadline": "06:00"}, "deadline is '06:00': " + MOMENT),
+    (RESTORE, {"name": "good", "deadline": "2026-11-31 06:00Z"}, "deadline is '2026-11-31 06:00Z': there is no such date or time."),
+    (RESTORE, {"name": "good", "deadline": "2099-11-30 06:00+25:00"},
+     "deadline is '2099-11-30 06:00+25:00': there is no such zone."),
+    (RESTORE, {"name": "good", "deadline": "2099-11-30 06:00 Europe/Atlantis"},
+     "deadline is '2099-11-30 06:00 Europe/Atlantis': this host does not know that zone, give an offset such as '+01:00'."),
+    (INFO, {"limit": 0}, "limit is 0: it has to be from 1 to 1000."),
+    (INFO, {"min_residency": 101}, "min_residency is 101: it is a percent, from 0 to 100."),
+    (INFO, {"wait_timeout": 0}, "wait_timeout is 0: it has to be more than 0."),
+    (INFO, {"wait_sleep": -1}, "wait_sleep is -1: it has to be more than 0."),
+    (INFO, {"wait": True}, "wait needs the snapshot whose residency is to be waited for: name it with snapshot."),
+    (INFO, {"subset": ["buffers"]}, "subset buffers and relation go together: the buffers are those of one relation."),
+    # what is not there
+    (RESTORE, {"name": "wram"}, "There is no snapshot 'wram' here; there is damaged@1, foreign@1, good@1."),
+    (RESTORE, {"name": "good@9"}, "There is no snapshot 'good@9' here; there is damaged@1, foreign@1, good@1."),
+    (RESTORE, {"name": "good", "job": 4711}, "There is no job 4711 here; there is none at all."),
+    (RESTORE, {"name": "good", "relations": ["passanger"]}, "good@1 has nothing that fits relations: passanger."
+     " Its largest are: public.passenger in postgres, *."),
+    (RESTORE, {"name": "none", "fallback_relations": ["passanger"]}, "No relation here is named like fallback_relations: passanger."),
+    (RESTORE, {"name": "damaged"}, "Snapshot damaged@1 cannot be used here: *."),
+    (RESTORE, {"name": "foreign"}, "Snapshot foreign@1 cannot be used here: *."),
+    (INFO, {"snapshot": "wram"}, "There is no snapshot 'wram' here; there is damaged@1, foreign@1, good@1."),
+    (INFO, {"databases": ["x*"]}, "No database is named like x*; there are postgres, template0, template1, without."),
+    (INFO, {"subset": ["buffers"], "relation": "passanger"}, "There is no relation 'passanger' in database postgres:"
+     " spell it as SQL does, and name its database with databases."),
+    (INFO, {"subset": ["buffers"], "relation": "t", "databases": ["post*"]},
+     "databases has to name the one database of relation 't'."),
+    (INFO, {"subset": ["buffers"], "relation": "t", "databases": ["without"]}, "Extension pg_residency is not in database"
+     " without: add it to cache_extension_databases, and run the playbook pgfleet.cache.install."),
+    # the extension, and the way to the server
+    (SNAPSHOT, {"name": "warm", "login_db": "without"}, MISSING),
+    (RESTORE, {"name": "warm", "login_db": "without"}, MISSING),
+    (INFO, {"login_db": "without"}, MISSING),
+    (SNAPSHOT, {"name": "warm", "login_db": "nowhere"}, "Cannot connect to PostgreSQL: *database \"nowhere\" does not exist."
+     " Correct login_db."),
+    (SNAPSHOT, {"name": "warm", "login_user": "nobody"},
+     "Cannot connect to PostgreSQL: *Peer authentication failed for user \"nobody\"."
+     " Become the cluster's operating system user (become_user: postgres), or log in with a password."),
+    (SNAPSHOT, {"name": "warm", "login_port": 1}, "Cannot connect to PostgreSQL: *No such file or directory."
+     " Start PostgreSQL, or correct login_port, login_unix_socket and login_host."),
+    (EVICT, {"login_port": 1}, "Cannot connect to PostgreSQL: *No such file or directory. Start PostgreSQL, or correct login_port,"
+     " login_unix_socket and login_host. With PostgreSQL stopped, name its data_directory."),
+    (EVICT, {"data_directory": "/etc"}, "/etc is no PostgreSQL data directory: it has no PG_VERSION."),
+]
+
+BY_PASSWORD = [
+    (SNAPSHOT, "monitor", {"name": "warm"}, "PostgreSQL says: permission denied for function residency_snapshot."
+     " Log in as a superuser, or grant the login role residency_admin and pg_monitor."),
+    (RESTORE, "app", {"name": "good"}, "PostgreSQL says: permission denied for function residency_*."
+     " Log in as a superuser, or grant the login role residency_admin and pg_monitor."),
+    (INFO, "app", {}, "PostgreSQL says: permission denied for function residency_*."
+     " Log in as a superuser, or grant the login role residency_admin and pg_monitor."),
+    (INFO, "monitor", {"login_password": "wrong"}, "Cannot connect to PostgreSQL: *password authentication failed for user \"monitor\"."
+     " Correct login_user and login_password. With PostgreSQL stopped, name its data_directory."),
+    (INFO, "monitor", {"login_host": "127.0.0.2"}, "Cannot connect to PostgreSQL: *Connection refused."
+     " Start PostgreSQL, or correct login_port, login_unix_socket and login_host. With PostgreSQL stopped, name its data_directory."),
+    (INFO, "monitor", {"login_db": "nowhere"}, "Cannot connect to PostgreSQL: *database \"nowhere\" does not exist."
+     " Correct login_db. With PostgreSQL stopped, name its data_directory."),
+]
+
+
+def says(result, message):
+    """* stands for what differs between releases of libpq, and between clusters."""
+    pattern = ".*".join(re.escape(part) for part in message.split("*"))
+    # what is said about a relation may hold a star itself: x* is one
+    assert result["msg"] == message or re.fullmatch(pattern, result["msg"]), result["msg"]
+
+
+@pytest.fixture(scope="module")
+def snapshots(cluster):
+    """good, damaged (one bit), and foreign (of a cluster with another system identifier)."""
+    cluster.sql("SELECT residency_drop_snapshot(name) FROM (SELECT DISTINCT name FROM residency_snapshots()) AS s")
+    cluster.warm(cluster.file_of("passenger"))
+    folder = os.path.join(cluster.data, "pg_residency")
+    cluster.stop()
+    for name in os.listdir(folder):
+        if not name.endswith(".snapshot"):
+            os.unlink(os.path.join(folder, name))
+    cluster.start()
+    cluster.sql("SELECT FROM residency_snapshot('good')")
+    good = os.path.join(folder, "good@1.snapshot")
+    with open(good, "rb") as file:
+        content = bytearray(file.read())
+    content[-1] ^= 1
+    _write(os.path.join(folder, "damaged@1.snapshot"), content)
+    return cluster
+
+
+def _write(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
+    shutil.chown(path, OWNER, OWNER)
+
+
+@pytest.fixture(scope="module")
+def foreign(snapshots, machine):
+    other = machine("foreign")
+    other.sql("CREATE EXTENSION pg_residency; SELECT FROM residency_snapshot('foreign')")
+    name = "pg_residency/foreign@1.snapshot"
+    with open(os.path.join(other.data, name), "rb") as file:
+        _write(os.path.join(snapshots.data, name), file.read())
+    other.stop()
+    return snapshots
+
+
+def test_bad_input(foreign, as_postgres, login):
+    wrong = []
+    tasks = [task(module, **dict(login, **arguments)) for module, arguments, dummy in BAD_INPUT]
+    for result, (module, arguments, message) in zip(as_postgres(*tasks), BAD_INPUT):
+        try:
+            assert result["failed"]
+            says(result, message)
+            assert keys(result) == documented(module)
+        except AssertionError as error:
+            wrong.append("%s %s: %s" % (module, arguments, error))
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_bad_logins(foreign, ansible, by_password):
+    tasks = [task(module, **by_password(user, **arguments)) for module, user, arguments, dummy in BY_PASSWORD]
+    for result, (dummy, user, arguments, message) in zip(ansible.tasks(tasks), BY_PASSWORD):
+        assert result["failed"], (user, arguments)
+        says(result, message)
+
+
+def test_one_job_at_a_time(foreign, as_postgres, login, cluster):
+    cluster.sql("SELECT FROM residency_snapshot('other')")
+    for relation in ("passenger", '"Boarding Pass"'):
+        cluster.cool(cluster.file_of(relation))
+    first, second, third, last = as_postgres(
+        task(RESTORE, name="good", rate="1MB", wait=False, **login),
+        task(RESTORE, name="other", **login),
+        task(RESTORE, name="other", job=1, **login),
+        task(RESTORE, name="good", wait_timeout=1, **login),
+    )
+    assert (first["changed"], first["job"]) == (True, 1), first["msg"]
+    says(second, "Job 1 restores good@1 just now, and a cluster runs one job at a time: wait for it, or end it with"
+                 " SELECT residency_cancel(1).")
+    says(third, "Job 1 restores good@1, not other.")
+    says(last, "Not finished within wait_timeout of 1.0 s: Job 1 restores good@1: *.")
+    assert keys(last) == documented(RESTORE)
+    cluster.sql("SELECT residency_cancel(1)")
+
+
+def test_less_memory_than_wanted(foreign, as_postgres, login, cluster):
+    """It restores what fits, and says what did not."""
+    cluster.cool(cluster.file_of("passenger"))
+    [result] = as_postgres(task(RESTORE, name="good", relations=["passenger"], budget="8MB", **login))
+    assert result["failed"] and result["changed"]
+    says(result, "good@1: * % of what still exists is resident, less than min_residency of 90 % (* missing). * did not fit the"
+                 " memory budget of 8.00 MB. Coldest: table public.passenger in postgres (* resident).")
+    assert 4 << 20 < cluster.resident(cluster.file_of("passenger")) < 12 << 20
+
+
+def test_stopped_server(foreign, as_postgres, login, cluster):
+    cluster.stop()
+    try:
+        stopped, dummy, evicted = as_postgres(
+            task(INFO, data_directory=cluster.data, snapshot="good", **login),
+            task(RESTORE, name="good", **login),
+            task(EVICT, data_directory=cluster.data + "/base", **login),
+        )
+        says(stopped, "PostgreSQL is stopped in %s: snapshot needs it running." % cluster.data)
+        says(dummy, "Cannot connect to PostgreSQL: *No such file or directory. Start PostgreSQL, or correct login_port,"
+                    " login_unix_socket and login_host.")
+        says(evicted, "%s/base is no PostgreSQL data directory: it has no PG_VERSION." % cluster.data)
+    finally:
+        cluster.start()
+
+
+def test_not_the_owner(foreign, ansible, cluster, by_password):
+    [result] = ansible.tasks(
+        [task(EVICT, **by_password("monitor", data_directory=cluster.data))], become=True, become_user="nobody",
+        vars={"ansible_become_flags": "-s /bin/sh"},
+    )
+    assert PASSWORD not in result["msg"]
+    says(result, "%s is closed to this user: become the cluster's operating system user." % cluster.data)
