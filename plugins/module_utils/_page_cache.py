@@ -69,6 +69,10 @@ class Count:
 
 def major_version(data_directory: str) -> int:
     """The cluster's major version; also the proof that this is a data directory."""
+    if not os.path.exists(data_directory):
+        raise ResidencyError(
+            "There is no %s on this host: this module has to run where PostgreSQL does, and as its owner." % data_directory
+        )
     try:
         with open(os.path.join(data_directory, "PG_VERSION"), encoding="ascii") as file:
             return int(file.read())
@@ -83,9 +87,9 @@ def major_version(data_directory: str) -> int:
 
 
 def require_owner(data_directory: str) -> None:
-    """mincore(2) tells everyone but the owner that every page is resident."""
+    """mincore(2) tells everyone but the owner and root that every page is resident."""
     owner = os.stat(data_directory).st_uid
-    if os.geteuid() != owner:
+    if os.geteuid() not in (0, owner):
         raise ResidencyError(
             "%s belongs to user id %d and this is %d: become the owner, the kernel tells only the owner"
             " which pages are resident." % (data_directory, owner, os.geteuid())

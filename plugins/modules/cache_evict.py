@@ -49,7 +49,7 @@ attributes:
     details:
       - A running PostgreSQL reads its files meanwhile, so that a second run may find pages to drop again.
 notes:
-  - Run it as the owner of the data directory. The kernel tells everyone else that every page is resident.
+  - Run it as the owner of the data directory, or as root. The kernel tells everyone else that every page is resident.
 """
 
 EXAMPLES = r"""

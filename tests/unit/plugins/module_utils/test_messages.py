@@ -474,6 +474,12 @@ def test_data_directory(data):
     assert says(_page_cache.major_version, data) == "%s/PG_VERSION does not hold a major version." % data
 
 
+def test_data_directory_of_another_host():
+    assert says(_page_cache.major_version, "/nowhere/at/all") == (
+        "There is no /nowhere/at/all on this host: this module has to run where PostgreSQL does, and as its owner."
+    )
+
+
 def test_closed_data_directory(data, monkeypatch):
     def refuse(*dummy, **dummy2):
         raise PermissionError

@@ -129,14 +129,17 @@ def test_major_version(cluster, tmp_path):
         _page_cache.major_version(str(tmp_path))
 
 
-def test_owner(tmp_path):
+@pytest.mark.parametrize("somebody", ["owner", "root"])
+def test_owner_and_root_are_told(tmp_path, monkeypatch, somebody):
+    user = os.stat(str(tmp_path)).st_uid if somebody == "owner" else 0
+    monkeypatch.setattr(os, "geteuid", lambda: user)
     _page_cache.require_owner(str(tmp_path))
-    foreign = "/"
-    if os.geteuid() == 0:
-        os.chown(str(tmp_path), 65534, -1)
-        foreign = str(tmp_path)
+
+
+def test_others_are_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(ResidencyError, match="become the owner"):
-        _page_cache.require_owner(foreign)
+        _page_cache.require_owner(str(tmp_path))
 
 
 def test_postmaster(tmp_path):
