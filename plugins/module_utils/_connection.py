@@ -15,6 +15,7 @@ from ansible.module_utils.common.text.converters import to_native
 from ansible_collections.community.postgresql.plugins.module_utils import postgres
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import (
     NotInstalledError,
+    NotRunningError,
     ResidencyError,
 )
 
@@ -25,9 +26,10 @@ LONGEST_QUERY = 500  # characters: a result stays small, however many segments a
 Row = Dict[str, Any]
 
 # libpq reports a refused connection as text only: no SQLSTATE reaches the client.
+_NOBODY_ANSWERS = r"No such file or directory|Connection refused"
 _CONNECTION_REMEDIES: Tuple[Tuple[str, str], ...] = (
     (
-        r"No such file or directory|Connection refused",
+        _NOBODY_ANSWERS,
         "Start PostgreSQL, or correct login_port, login_unix_socket and login_host.",
     ),
     (
@@ -118,7 +120,7 @@ class _Caller:
         self.params = params
 
     def fail_json(self, msg: str, **dummy: Any) -> NoReturn:
-        raise ResidencyError(explain_connection(msg))
+        raise (NotRunningError if re.search(_NOBODY_ANSWERS, msg) else ResidencyError)(explain_connection(msg))
 
 
 def connect(params: Mapping[str, Any], database: Optional[str] = None) -> Session:

@@ -21,6 +21,10 @@ class ResidencyError(Exception):
         self.result: Dict[str, Any] = result or {}
 
 
+class NotRunningError(ResidencyError):
+    """Nobody answers where the login options point to."""
+
+
 class NotInstalledError(ResidencyError):
     """Something that the role ``cache_extension`` installs is not there yet.
 

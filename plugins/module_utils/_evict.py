@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _names, _page_cache, _residency
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, connect
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_BYTES, human_bytes
 
@@ -60,7 +60,9 @@ def _connect(params: Mapping[str, Any], given: Optional[str]) -> Session:
         raise
     except ResidencyError as error:
         if given is None:
-            raise ResidencyError("%s With PostgreSQL stopped, name its data_directory." % error) from error
+            if isinstance(error, NotRunningError):
+                raise ResidencyError("%s With PostgreSQL stopped, name its data_directory." % error) from error
+            raise
         raise ResidencyError(
             "PostgreSQL runs in %s, and without a login for its CHECKPOINT dirty pages would stay. %s" % (given, error)
         ) from error

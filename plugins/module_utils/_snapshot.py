@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
@@ -18,6 +19,8 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 GENERATION = re.compile(r"@[1-9][0-9]{0,8}")
+PATTERN = re.compile(r"[A-Za-z0-9_.*?-]{1,63}")
+KEEP = 2  # generations of a name, unless the user says otherwise
 
 COLUMNS = (
     "name",
@@ -55,10 +58,23 @@ def check_name(name: str, generation_allowed: bool) -> None:
         raise ResidencyError("A new snapshot gets its own generation: give the name as '%s'." % bare)
 
 
-def check_options(name: str, keep: int, present: bool) -> None:
-    check_name(name, generation_allowed=not present)
-    if keep < 1:
+def check_options(name: str, keep: Optional[int], present: bool) -> None:
+    if present or not is_pattern(name):
+        check_name(name, generation_allowed=not present)
+    elif not PATTERN.fullmatch(name):
+        raise ResidencyError("'%s' is no pattern for snapshots: letters, digits, '_', '.', '-', '*' and '?', 63 at most." % name)
+    if keep is None:
+        return
+    if present and keep < 1:
         raise ResidencyError("keep is %d: at least one generation has to stay." % keep)
+    if keep < 0:
+        raise ResidencyError("keep is %d: it cannot be less than 0." % keep)
+    if keep > 0 and "@" in name:
+        raise ResidencyError("keep and one generation do not go together: give the name as '%s'." % name.partition("@")[0])
+
+
+def is_pattern(name: str) -> bool:
+    return "*" in name or "?" in name
 
 
 def full_name(snapshot: Row) -> str:
@@ -72,6 +88,13 @@ def list_all(session: Session) -> List[Row]:
 def select(snapshots: List[Row], name: str) -> List[Row]:
     """The generations that ``name`` means, oldest first: of ``name@3`` one, of ``name`` all."""
     return [one for one in snapshots if name in (one["name"], full_name(one))]
+
+
+def superseded(snapshots: List[Row], name: str, keep: int) -> List[Row]:
+    """Of what ``name``, which may be a pattern, means all but the newest ones; what cannot be read is old."""
+    fitting = [one for one in snapshots if fnmatch.fnmatchcase(one["name"], name)] if is_pattern(name) else select(snapshots, name)
+    fitting.sort(key=lambda one: (one["taken_at"] is not None, one["taken_at"] and one["taken_at"].timestamp(), one["generation"]))
+    return fitting[: len(fitting) - keep] if keep else fitting
 
 
 def find(session: Session, name: str) -> Row:
@@ -144,26 +167,35 @@ def take(session: Session, name: str, keep: int, check_mode: bool, connect_to: C
     return result
 
 
-def drop(session: Session, name: str, check_mode: bool) -> Dict[str, Any]:
+def drop(session: Session, name: str, keep: int, check_mode: bool) -> Dict[str, Any]:
+    """One by one, so that what is saved meanwhile stays."""
     snapshots = list_all(session)
-    chosen = select(snapshots, name)
-    result = _result(session, bool(chosen))
-    if not chosen:
-        result["msg"] = "There is no snapshot '%s'." % name
-        return result
-    removed = len(chosen)
-    if check_mode:
-        session.record(_DROP, (name,))
+    chosen = superseded(snapshots, name, keep)
+    result = _result(session, False)
+    removed = []
+    for one in chosen:
+        if check_mode:
+            session.record(_DROP, (full_name(one),))
+            removed.append(one)
+        elif session.change(_DROP, (full_name(one),))[0]["removed"]:
+            removed.append(one)
+    result["changed"] = bool(removed)
+    if removed:
+        result["msg"] = "%s %s of snapshot%s '%s'." % (
+            "Would remove" if check_mode else "Removed",
+            _generations(len(removed)),
+            "s" if is_pattern(name) else "",
+            name,
+        )
+    elif keep:
+        result["msg"] = "There %s no more than %s of '%s'." % ("is" if keep == 1 else "are", _generations(keep), name)
     else:
-        removed = session.change(_DROP, (name,))[0]["removed"]
-    verb = "Would remove" if check_mode else "Removed"
-    noun = "generation" if removed == 1 else "generations"
-    result["msg"] = "%s %d %s of snapshot '%s'." % (verb, removed, noun, name)
+        result["msg"] = "There is no snapshot '%s'." % name
     result["diff"] = {
         "before_header": "snapshots",
         "after_header": "snapshots",
         "before": "".join(full_name(one) + "\n" for one in snapshots),
-        "after": "".join(full_name(one) + "\n" for one in snapshots if one not in chosen),
+        "after": "".join(full_name(one) + "\n" for one in snapshots if one not in removed),
     }
     return result
 
@@ -243,6 +275,10 @@ def _wanted(session: Session, label: str) -> Dict[Place, int]:
             (label,),
         )
     }
+
+
+def _generations(count: int) -> str:
+    return "%d generation%s" % (count, "" if count == 1 else "s")
 
 
 def _lines(rows: Iterable[Dict[str, Any]], key: str) -> str:

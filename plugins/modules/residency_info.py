@@ -513,7 +513,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     connect_with_extension,
     module_argument_spec,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
 
 OPTIONS: Dict[str, Dict[str, Any]] = {
@@ -565,9 +565,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
 def _connect(params: Dict[str, Any]) -> Session:
     try:
         return connect(params)
-    except NotInstalledError:
-        raise
-    except ResidencyError as error:
+    except NotRunningError as error:
         if params["data_directory"] is not None:
             raise
         raise ResidencyError("%s With PostgreSQL stopped, name its data_directory." % error) from error

@@ -28,7 +28,8 @@ options:
   name:
     description:
       - Name of the snapshot. Letters, digits, C(_), C(.) and C(-), at most 63, beginning with a letter or digit.
-      - With O(state=absent), V(warm) means all generations of C(warm) and V(warm@3) its third.
+      - With O(state=absent), V(warm) means all generations of C(warm) and V(warm@3) its third. It may be a pattern then
+        (V(*), V(?)), such as V(nightly-*).
     type: str
     required: true
   state:
@@ -40,9 +41,10 @@ options:
     default: present
   keep:
     description:
-      - How many generations of this name stay after a new one was saved. Older ones are removed.
+      - How many generations of O(name) stay after a new one was saved. Older ones are removed.
+      - With O(state=absent) the newest so many stay of all that O(name) means, whatever their names.
+      - The default is 2, and 0 with O(state=absent).
     type: int
-    default: 2
 attributes:
   check_mode:
     support: full
@@ -78,6 +80,14 @@ EXAMPLES = r"""
 - name: Keep a week of nightly snapshots
   pgfleet.cache.residency_snapshot:
     name: nightly
+    keep: 7
+  become: true
+  become_user: postgres
+
+- name: Remove all but the newest seven of the snapshots that carry a date in their names
+  pgfleet.cache.residency_snapshot:
+    name: nightly-*
+    state: absent
     keep: 7
   become: true
   become_user: postgres
@@ -281,15 +291,20 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._result import finis
 def run(module: AnsibleModule) -> Dict[str, Any]:
     params = module.params
     present = params["state"] == "present"
-    _snapshot.check_options(params["name"], params["keep"], present)
+    keep = params["keep"]
+    _snapshot.check_options(params["name"], keep, present)
     try:
         with closing(connect(params)) as session:
             attach_extension(session)
             if present:
                 return _snapshot.take(
-                    session, params["name"], params["keep"], module.check_mode, lambda database: connect(params, database)
+                    session,
+                    params["name"],
+                    _snapshot.KEEP if keep is None else keep,
+                    module.check_mode,
+                    lambda database: connect(params, database),
                 )
-            return _snapshot.drop(session, params["name"], module.check_mode)
+            return _snapshot.drop(session, params["name"], keep or 0, module.check_mode)
     except NotInstalledError as error:
         if not module.check_mode:
             raise
@@ -307,7 +322,7 @@ def main() -> None:
         argument_spec=module_argument_spec(
             name={"type": "str", "required": True},
             state={"type": "str", "choices": ["present", "absent"], "default": "present"},
-            keep={"type": "int", "default": 2},
+            keep={"type": "int"},
         ),
         supports_check_mode=True,
     )

@@ -41,7 +41,7 @@ class Cluster:
         self.socket = directory
         self.data = os.path.join(directory, name)
         self.log = os.path.join(directory, name + ".log")
-        self.port = _free_port()
+        self.port = free_port()
 
     def create(self):
         run(self.bin + "/initdb", "-D", self.data, "--no-sync", "--auth-local=peer", "--auth-host=scram-sha-256", user=OWNER)
@@ -102,7 +102,7 @@ class Cluster:
         return sorted(line for line in lines if "residency" in line)
 
 
-def _free_port():
+def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]

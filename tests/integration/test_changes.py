@@ -79,6 +79,20 @@ def test_snapshot(cluster, four_runs):
     assert not [path for path in cluster.folder() if "warm@" in path]
 
 
+def test_snapshots_of_a_pattern(cluster, four_runs):
+    cluster.sql("SELECT residency_drop_snapshot(name) FROM (SELECT DISTINCT name FROM residency_snapshots()) AS s")
+    for name in ("nightly-1", "nightly-2", "nightly-3", "weekly"):
+        cluster.sql("SELECT FROM residency_snapshot('%s')" % name)
+    results = four_runs("residency_snapshot", (True, True, False, False), name="nightly-*", state="absent", keep=1)
+    assert [one["msg"] for one in results] == [
+        "Would remove 2 generations of snapshots 'nightly-*'.",
+        "Removed 2 generations of snapshots 'nightly-*'.",
+        "There is no more than 1 generation of 'nightly-*'.",
+        "There is no more than 1 generation of 'nightly-*'.",
+    ]
+    assert cluster.sql("SELECT string_agg(name, ' ' ORDER BY name) FROM residency_snapshots()") == "nightly-3 weekly"
+
+
 def test_restore(cluster, four_runs):
     """Its opposite is cache_evict, below; what changes is the choice of relations."""
     both = [cluster.file_of(relation) for relation in RELATIONS[:2]]

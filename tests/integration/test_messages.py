@@ -13,9 +13,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+import threading
+import time
 
 import pytest
-from cluster import OWNER
+from cluster import OWNER, free_port, run
 from conftest import PASSWORD
 from playbook import documented, keys, task
 
@@ -34,6 +37,12 @@ BAD_INPUT = [
      " beginning with a letter or digit."),
     (SNAPSHOT, {"name": "warm@1"}, "A new snapshot gets its own generation: give the name as 'warm'."),
     (SNAPSHOT, {"name": "warm", "keep": 0}, "keep is 0: at least one generation has to stay."),
+    (SNAPSHOT, {"name": "warm", "state": "absent", "keep": -1}, "keep is -1: it cannot be less than 0."),
+    (SNAPSHOT, {"name": "warm@1", "state": "absent", "keep": 1}, "keep and one generation do not go together: give the name as 'warm'."),
+    (SNAPSHOT, {"name": "warm*"}, "'warm*' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most,"
+     " beginning with a letter or digit."),
+    (SNAPSHOT, {"name": "../*", "state": "absent"},
+     "'../*' is no pattern for snapshots: letters, digits, '_', '.', '-', '*' and '?', 63 at most."),
     (RESTORE, {"name": "warm@x"}, "'warm@x' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most,"
      " beginning with a letter or digit; with @ and a number one generation of it."),
     (RESTORE, {"name": "good", "min_residency": 101}, "min_residency is 101: it is a percent, from 0 to 100."),
@@ -100,11 +109,11 @@ BY_PASSWORD = [
     (INFO, "app", {}, "PostgreSQL says: permission denied for function residency_*."
      " Log in as a superuser, or grant the login role residency_admin and pg_monitor."),
     (INFO, "monitor", {"login_password": "wrong"}, "Cannot connect to PostgreSQL: *password authentication failed for user \"monitor\"."
-     " Correct login_user and login_password. With PostgreSQL stopped, name its data_directory."),
+     " Correct login_user and login_password."),
     (INFO, "monitor", {"login_host": "127.0.0.2"}, "Cannot connect to PostgreSQL: *Connection refused."
      " Start PostgreSQL, or correct login_port, login_unix_socket and login_host. With PostgreSQL stopped, name its data_directory."),
     (INFO, "monitor", {"login_db": "nowhere"}, "Cannot connect to PostgreSQL: *database \"nowhere\" does not exist."
-     " Correct login_db. With PostgreSQL stopped, name its data_directory."),
+     " Correct login_db."),
 ]
 
 
@@ -215,6 +224,89 @@ def test_stopped_server(foreign, as_postgres, login, cluster):
         says(evicted, "%s/base is no PostgreSQL data directory: it has no PG_VERSION." % cluster.data)
     finally:
         cluster.start()
+
+
+def test_login_that_pg_hba_does_not_know(foreign, ansible, cluster, by_password):
+    path = os.path.join(cluster.data, "pg_hba.conf")
+    with open(path) as file:
+        before = file.read()
+    try:
+        with open(path, "w") as file:
+            file.write("local all all peer\n")
+        cluster.sql("SELECT pg_reload_conf()")
+        [result] = ansible.tasks([task(INFO, **by_password("monitor"))])
+    finally:
+        with open(path, "w") as file:
+            file.write(before)
+        cluster.sql("SELECT pg_reload_conf()")
+    says(result, "Cannot connect to PostgreSQL: *no pg_hba.conf entry for host *. Allow this login in pg_hba.conf, or use another"
+                 " login_user, login_host or login_db.")
+
+
+def test_extension_is_older_than_the_collection(foreign, as_postgres, login, cluster):
+    cluster.sql("UPDATE pg_extension SET extversion = '0.0.9' WHERE extname = 'pg_residency'")
+    try:
+        for result in as_postgres(*(task(module, name="good", **login) for module in (SNAPSHOT, RESTORE)), task(INFO, **login)):
+            assert result["failed"]
+            says(result, "Extension pg_residency is version 0.0.9, this collection needs 0.1.0 or newer: run the playbook"
+                         " pgfleet.cache.install.")
+    finally:
+        cluster.sql("UPDATE pg_extension SET extversion = '0.1.0' WHERE extname = 'pg_residency'")
+
+
+def test_server_is_stopped_meanwhile(foreign, as_postgres, login, cluster):
+    cluster.cool(cluster.file_of("passenger"))
+    jobs = cluster.sql("SELECT count(*) FROM residency_jobs")
+    stop = threading.Thread(target=_stop_once_it_restores, args=(cluster, int(jobs) + 1))
+    stop.start()
+    try:
+        [result] = as_postgres(task(RESTORE, name="good", rate="1MB", **login))
+    finally:
+        stop.join()
+        cluster.start()
+    assert result["failed"]
+    says(result, "PostgreSQL ended the connection (*): it was stopped or restarted meanwhile.")
+    assert keys(result) == documented(RESTORE)
+    assert cluster.sql("SELECT count(*) FROM residency_jobs WHERE state IN ('starting', 'waiting', 'running')") == "0"
+
+
+def _stop_once_it_restores(cluster, jobs):
+    end = time.monotonic() + 60
+    while time.monotonic() < end and int(cluster.sql("SELECT count(*) FROM residency_jobs")) < jobs:
+        time.sleep(0.1)
+    time.sleep(1)  # the module looks once a second
+    cluster.stop()
+
+
+def test_a_pooler_is_refused(foreign, ansible, by_password, pgbouncer):
+    results = ansible.tasks([
+        task(SNAPSHOT, name="warm", **by_password("operator", login_port=pgbouncer)),
+        task(RESTORE, name="good", **by_password("operator", login_port=pgbouncer)),
+        task(INFO, **by_password("operator", login_port=pgbouncer)),
+    ])
+    for result in results:
+        assert result["failed"]
+        says(result, "This connection goes through a pooler such as pgbouncer: point login_port, login_host or login_unix_socket"
+                     " at PostgreSQL itself.")
+
+
+@pytest.fixture
+def pgbouncer(cluster, machine):
+    """Its port; Debian's, without its service."""
+    port = free_port()
+    folder = os.path.join(cluster.socket, "pgbouncer")
+    os.makedirs(folder, exist_ok=True)
+    shutil.chown(folder, OWNER, OWNER)
+    _write(os.path.join(folder, "users.txt"), ('"operator" "%s"\n' % PASSWORD).encode())
+    _write(os.path.join(folder, "pgbouncer.ini"), (
+        "[databases]\n* = host=127.0.0.1 port=%d\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\n"
+        "auth_type = scram-sha-256\nauth_file = %s/users.txt\npidfile = %s/pid\nlogfile = %s/log\n"
+        % (cluster.port, port, folder, folder, folder)
+    ).encode())
+    run(os.environ["PGBOUNCER"], "--daemon", folder + "/pgbouncer.ini", user=OWNER)
+    yield port
+    with open(folder + "/pid") as file:
+        os.kill(int(file.read()), signal.SIGTERM)
 
 
 def test_not_the_owner(foreign, ansible, cluster, by_password):

@@ -22,7 +22,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _selection,
     _snapshot,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils import test_info, test_restore
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
@@ -500,7 +500,7 @@ def test_owner(data, monkeypatch):
 
 def test_eviction_needs_a_login_while_the_server_runs(data, monkeypatch):
     def refuse(params):
-        raise ResidencyError("Cannot connect to PostgreSQL: no.")
+        raise NotRunningError("Cannot connect to PostgreSQL: no.")
 
     monkeypatch.setattr(_evict, "connect", refuse)
     assert says(_evict.evict_cluster, {"data_directory": None}, False) == (

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _names, _snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -41,7 +43,7 @@ def test_name_means_its_newest_generation():
 
 
 def test_unknown_snapshot_names_those_there_are():
-    session = Session(residency_snapshots=[snapshot_row(), snapshot_row(name="batch", generation=1)])
+    session = Session(residency_snapshots=[snapshot_row(), snapshot_row("batch", generation=1)])
     with pytest.raises(ResidencyError, match=r"no snapshot 'wram' here; there is warm@3, batch@1\."):
         _snapshot.find(session, "wram")
 
@@ -142,21 +144,57 @@ def test_lists_are_bounded():
 @pytest.mark.parametrize(("name", "removed"), [("warm", 2), ("warm@2", 1), ("cold", 0)])
 def test_drop_in_check_mode_counts(name, removed):
     session = Session(residency_snapshots=[snapshot_row(generation=2), snapshot_row(generation=3)])
-    result = _snapshot.drop(session, name, check_mode=True)
+    result = _snapshot.drop(session, name, keep=0, check_mode=True)
     assert result["changed"] is (removed > 0)
-    assert len(result["queries"]) == (1 if removed else 0)
+    assert len(result["queries"]) == removed
     if removed:
         assert "Would remove %d generation" % removed in result["msg"]
 
 
 def test_drop_shows_what_stays():
     session = Session(residency_drop_snapshot=[{"removed": 1}], residency_snapshots=[snapshot_row(generation=2), snapshot_row()])
-    result = _snapshot.drop(session, "warm@2", check_mode=False)
+    result = _snapshot.drop(session, "warm@2", keep=0, check_mode=False)
     assert (result["diff"]["before"], result["diff"]["after"]) == ("warm@2\nwarm@3\n", "warm@3\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "keep", "stay"),
+    [
+        ("night-*", 0, ["weekly@1"]),
+        ("night-*", 1, ["weekly@1", "night-b@1"]),
+        ("night-?", 2, ["weekly@1", "night-broken@1", "night-a@2", "night-b@1"]),
+        ("night-*", 9, ["weekly@1", "night-broken@1", "night-a@1", "night-a@2", "night-b@1"]),
+        ("night-a", 1, ["weekly@1", "night-broken@1", "night-a@2", "night-b@1"]),
+    ],
+)
+def test_the_newest_of_a_pattern_stay(name, keep, stay):
+    """Whatever their names; what is damaged has no date and is nothing to keep."""
+    day = datetime.datetime(2026, 11, 1, tzinfo=datetime.timezone.utc)
+    snapshots = [
+        snapshot_row("weekly", generation=1, taken_at=day),
+        snapshot_row("night-broken", generation=1, taken_at=None, problem="it is damaged: checksum"),
+        snapshot_row("night-a", generation=1, taken_at=day),
+        snapshot_row("night-a", generation=2, taken_at=day + datetime.timedelta(1)),
+        snapshot_row("night-b", generation=1, taken_at=day + datetime.timedelta(2)),
+    ]
+    result = _snapshot.drop(Session(residency_snapshots=snapshots), name, keep, check_mode=True)
+    assert result["diff"]["after"].split() == stay
+    assert len(result["queries"]) == 5 - len(stay)
+
+
+def test_what_is_saved_meanwhile_stays():
+    session = Session(residency_drop_snapshot=[{"removed": 1}], residency_snapshots=[snapshot_row(generation=2), snapshot_row()])
+    _snapshot.drop(session, "warm", keep=0, check_mode=False)
+    assert [arguments for sql, arguments in session.asked if "residency_drop_snapshot" in sql] == [("warm@2",), ("warm@3",)]
+
+
+def test_what_somebody_else_has_removed_is_no_change():
+    session = Session(residency_drop_snapshot=[{"removed": 0}], residency_snapshots=[snapshot_row()])
+    assert _snapshot.drop(session, "warm", keep=0, check_mode=False)["changed"] is False
 
 
 def test_every_path_has_the_same_keys():
     keys = set(_snapshot.empty_result()) | {"msg"}
-    assert set(_snapshot.drop(Session(residency_snapshots=[]), "warm", False)) == keys
+    assert set(_snapshot.drop(Session(residency_snapshots=[]), "warm", 0, False)) == keys
     for check_mode in (False, True):
         assert set(take(server([], None, [wanted_row(8, 400)]), check_mode)) == keys
