@@ -16,8 +16,8 @@ demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
 .PHONY: test test-lint test-unit test-sanity test-extension test-integration test-molecule
-test: ## all tests below but test-integration, one after the other, and the sum (root)
-	@build-tools/test lint unit sanity extension molecule
+test: ## all tests below, one after the other, and the sum (root)
+	@build-tools/test lint unit sanity extension integration molecule
 
 test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
 	@build-tools/lint
