@@ -5,6 +5,7 @@
 #
 # Needs root, to run the servers as the user postgres. They are a copy of the installed PostgreSQL, which finds its files
 # relative to itself: the extension is installed there, and nothing on this machine changes.
+# Beside them the reader of snapshots is fuzzed for FUZZ_SECONDS, 60 by default.
 # With EXPECT=1 the SQL tests' results become what is expected; look at the difference before committing it.
 set -eu
 
@@ -14,6 +15,7 @@ source=$(cd "$(dirname "$0")/../../files/pg_residency" && pwd)
 # PostgreSQL refuses to run as root and must be able to get here; page cache tests need a real file system
 work=$(mktemp -d /var/tmp/pg_residency_test.XXXXXX)
 stop() {
+	[ -z "${fuzzer:-}" ] || pkill -P "$fuzzer" || true
 	[ ! -e "$work/data/postmaster.pid" ] || as_postgres "$bin/pg_ctl" -D "$work/data" -m immediate -s stop || true
 	rm -rf "$work"
 }
@@ -37,6 +39,10 @@ echo "== unit tests"
 make -s PG_CONFIG="$bin/pg_config" check-unit
 
 chown -R postgres: "$work"
+echo "== fuzzing the reader of snapshots beside what follows, for ${FUZZ_SECONDS:-60} s"
+as_postgres make -s PG_CONFIG="$bin/pg_config" FUZZ_SECONDS="${FUZZ_SECONDS:-60}" fuzz >"$work/fuzz.log" 2>&1 &
+fuzzer=$!
+
 echo "== SQL tests"
 as_postgres "$bin/initdb" -D "$work/data" -k -A trust >"$work/initdb.log"
 cat >>"$work/data/postgresql.conf" <<-CONF
@@ -58,4 +64,10 @@ as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= installcheck || {
 	tail -n 30 tmp_check/log/*.log
 	exit 1
 }
+wait "$fuzzer" || {
+	echo "The fuzzer found something, or did not run:"
+	tail -n 40 "$work/fuzz.log"
+	exit 1
+}
+echo "== fuzzed without a finding: $(sed -n 's/^stat::number_of_executed_units: *//p' "$work/fuzz.log") runs"
 echo "== the extension passes on $("$bin/postgres" --version)"
