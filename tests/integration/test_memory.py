@@ -1,0 +1,131 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A server with less memory than its snapshot needs: in a cgroup of its own, as in a container or a systemd slice."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from cluster import OWNER, run
+from playbook import task
+
+MIB = 1 << 20
+RESTORE = "pgfleet.cache.residency_restore"
+# a row per block
+TABLE = """
+CREATE TABLE %s (a int, filler text) WITH (fillfactor = 10);
+ALTER TABLE %s ALTER filler SET STORAGE PLAIN;
+INSERT INTO %s SELECT i, repeat('x', 700) FROM generate_series(1, %d) AS i;
+VACUUM %s;
+"""
+V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
+
+
+class MemoryCgroup:
+    def __init__(self, name):
+        self.v1 = os.path.isdir(V1)
+        self.folder = os.path.join(V1 if self.v1 else V2, name)
+        if not self.v1:
+            self._write(os.path.join(V2, "cgroup.subtree_control"), "+memory")
+        os.mkdir(self.folder)
+
+    def limit(self, count):
+        self._write(os.path.join(self.folder, "memory.limit_in_bytes" if self.v1 else "memory.max"), str(count))
+
+    def start(self, cluster):
+        """The server, and with it all that it will have in memory."""
+        start = "echo $$ >%s/cgroup.procs && exec setpriv --reuid %s --regid %s --init-groups %s/pg_ctl start --wait --silent -D %s -l %s"
+        run("sh", "-c", start % (self.folder, OWNER, OWNER, cluster.bin, cluster.data, cluster.log))
+
+    def remove(self):
+        os.rmdir(self.folder)
+
+    @staticmethod
+    def _write(path, text):
+        with open(path, "w") as file:
+            file.write(text)
+
+
+@pytest.fixture(scope="module")
+def narrow(machine, cluster):
+    """A cluster with two tables, `large` of 512 MiB and `hot` of 64 MiB, its snapshot `all` of both, and its cgroup."""
+    cgroup_name = "pgfleet-integration-%d" % os.getpid()
+    try:
+        cgroup = MemoryCgroup(cgroup_name)
+    except OSError as error:
+        pytest.skip("no memory cgroup can be made here: %s" % error)
+    one = machine("narrow")
+    for name, mebibytes in (("large", 512), ("hot", 64)):
+        one.sql(TABLE % (name, name, name, mebibytes * 128, name))
+    one.sql("CREATE EXTENSION pg_residency; CHECKPOINT")
+    run("sync", "--file-system", one.data)
+    one.cgroup = cgroup
+    yield one
+    one.stop("immediate")
+    for _attempt in range(50):  # until the last of its processes is gone
+        try:
+            return cgroup.remove()
+        except OSError:
+            time.sleep(0.1)
+    cgroup.remove()
+
+
+@pytest.fixture
+def in_cgroup(narrow):
+    """Restarts the server within the limit, its files evicted: what it had loaded before was charged to others."""
+
+    def restart(limit):
+        files = [narrow.file_of(name) for name in ("large", "hot")]
+        for path in files:
+            narrow.warm(path)
+        narrow.sql("SELECT FROM residency_snapshot('all')")
+        narrow.stop()
+        for path in files:
+            with open(path, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert narrow.resident(path) < MIB
+        narrow.cgroup.limit(limit)
+        narrow.cgroup.start(narrow)
+        return files
+
+    return restart
+
+
+def restore(as_postgres, one, **arguments):
+    [result] = as_postgres(
+        task(RESTORE, name="all", login_port=one.port, login_unix_socket=one.socket, **arguments)
+    )
+    return result
+
+
+def test_a_quarter_fits_and_is_called_a_quarter(narrow, in_cgroup, as_postgres):
+    """512 MiB into 128 MiB: what a naive restore would report as done."""
+    large, dummy = in_cgroup(128 * MIB)
+    result = restore(as_postgres, narrow, relations=["large"])
+    assert result["failed"] and result["changed"]
+    resident = 100 * narrow.resident(large) / (512 * MIB)
+    assert 10 <= result["residency"] <= 25.5
+    # seen from outside; the kernel may page out what nobody touches
+    assert result["residency"] - 5 <= resident <= 25.5
+    assert 0 < result["over_budget"] <= result["missing"] <= 1.05 * result["over_budget"]
+    assert "did not fit the memory budget of" in result["msg"]
+    assert narrow.sql("SELECT count(*) FROM hot") == str(64 * 128), "and the server is still there"
+
+
+def test_the_working_set_of_the_foreground_stays(narrow, in_cgroup, as_postgres):
+    """What is read again and again is in the way of a restore that is too large, and not the other way round."""
+    large, hot = in_cgroup(256 * MIB)
+    for _time in range(4):
+        narrow.sql("SELECT count(*) FROM hot")
+    before = narrow.resident(hot)
+    assert before >= 0.95 * 64 * MIB
+    result = restore(as_postgres, narrow, relations=["large"])
+    assert result["failed"] and result["over_budget"] > 0
+    assert result["budget_bytes"] <= 256 * MIB - before, "its memory is not even tried for"
+    assert narrow.resident(large) >= 0.2 * 512 * MIB
+    assert narrow.resident(hot) >= 0.9 * before
