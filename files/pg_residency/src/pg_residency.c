@@ -60,7 +60,8 @@ residency_budget(PG_FUNCTION_ARGS)
 	TupleDesc	tupdesc = result_row(fcinfo, 7);
 	Datum		values[7];
 	bool		nulls[7] = {false};
-	int			rc = pc_memory_read("", &memory);
+	uint64		others = machine_others_bytes();
+	int			rc = pc_memory_read("", others, &memory);
 
 	if (rc != 0)
 		report_kernel_error(rc, "read the free memory from", "/proc/meminfo");
@@ -70,7 +71,7 @@ residency_budget(PG_FUNCTION_ARGS)
 	values[2] = Int64GetDatum((int64) memory.dirty);
 	values[3] = Int64GetDatum((int64) memory.reserve);
 	values[4] = Int64GetDatum((int64) memory.hot);
-	values[5] = Int64GetDatum((int64) Min(machine_others_bytes(), (uint64) PG_INT64_MAX));
-	values[6] = Int64GetDatum((int64) Min(restore_budget(), (uint64) PG_INT64_MAX));
+	values[5] = Int64GetDatum((int64) Min(others, (uint64) PG_INT64_MAX));
+	values[6] = Int64GetDatum((int64) Min(memory.budget, (uint64) PG_INT64_MAX));
 	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
 }

@@ -143,22 +143,16 @@ examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome)
 	close_work(&work);
 }
 
-/*
- * What a restore may add to the page cache, bytes.  What other clusters of this machine restored is to stay, so it is
- * taken off; but memory that is free is taken from nobody.
- */
+/* What a restore may add to the page cache, bytes; what other clusters of this machine restored is to stay. */
 uint64
 restore_budget(void)
 {
 	struct pc_memory memory;
-	uint64		others = machine_others_bytes();
-	uint64		free_bytes;
-	int			rc = pc_memory_read("", &memory);
+	int			rc = pc_memory_read("", machine_others_bytes(), &memory);
 
 	if (rc != 0)
 		report_kernel_error(rc, "read the free memory from", "/proc/meminfo");
-	free_bytes = memory.free > memory.reserve ? memory.free - memory.reserve : 0;
-	return Max(memory.budget > others ? memory.budget - others : 0, Min(memory.budget, free_bytes));
+	return memory.budget;
 }
 
 /* Makes the file look like a snapshot's segment of which every block is wanted. */

@@ -23,6 +23,7 @@ struct level
 	uint64_t	free;
 	uint64_t	dirty;
 	uint64_t	active_file;
+	uint64_t	others;
 };
 
 /* where the names differ between the two versions of cgroups */
@@ -64,15 +65,19 @@ consider(struct pc_memory *memory, const struct level *level)
 	uint64_t	reserve = level->total / 32;
 	uint64_t	rest = less(less(level->available, level->dirty), reserve);
 	uint64_t	hot = least(level->active_file, rest / 2);
+	uint64_t	budget = less(rest - hot, level->others);
+	uint64_t	nobodys = least(rest - hot, less(level->free, reserve));
 
-	if (rest - hot >= memory->budget)
+	if (budget < nobodys)
+		budget = nobodys;
+	if (budget >= memory->budget)
 		return;
 	memory->available = level->available;
 	memory->free = level->free;
 	memory->dirty = level->dirty;
 	memory->reserve = reserve;
 	memory->hot = hot;
-	memory->budget = rest - hot;
+	memory->budget = budget;
 }
 
 /* the value behind a word at the start of a line, "word: 12 kB" or "word 12"; false when it is not there */
@@ -243,11 +248,11 @@ consider_cgroups(struct pc_memory *memory, const char *root)
 }
 
 int
-pc_memory_read(const char *root, struct pc_memory *memory)
+pc_memory_read(const char *root, uint64_t others, struct pc_memory *memory)
 {
 	char		path[PATH_BYTES];
 	char		text[8192];
-	struct level host = {0};
+	struct level host = {.others = others};
 	uint64_t	writeback = 0;
 
 	*memory = (struct pc_memory) {.budget = PC_NO_LIMIT, .cgroup_headroom = PC_NO_LIMIT};

@@ -17,7 +17,8 @@
  *              what is available, for on a long-running server the active list holds nearly everything, and that one
  *              must be able to warm up too
  *   free       of what is available, what holds nothing now
- *   budget     available - dirty - reserve - hot, not below 0
+ *   others     file cache that is to stay for somebody else: of the host only, whose it is counted in
+ *   budget     available - dirty - reserve - hot - others; but memory that is free, less the reserve, is taken from nobody
  */
 struct pc_memory
 {
@@ -36,7 +37,8 @@ struct pc_memory
 /*
  * Reads /proc and the cgroup file systems (v1 and v2) below `root`, which is "" outside of tests.  0, or a negative
  * errno when /proc/meminfo cannot be read.  A cgroup file that cannot be read sets no limit.
+ * `others` is in bytes.
  */
-extern int	pc_memory_read(const char *root, struct pc_memory *memory);
+extern int	pc_memory_read(const char *root, uint64_t others, struct pc_memory *memory);
 
 #endif

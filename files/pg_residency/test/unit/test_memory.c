@@ -68,7 +68,7 @@ test_host(void **state)
 	struct pc_memory m;
 
 	(void) state;
-	assert_int_equal(pc_memory_read(root, &m), 0);
+	assert_int_equal(pc_memory_read(root, 0, &m), 0);
 	assert_int_equal(m.available, 16384 * MIB);
 	assert_int_equal(m.free, 1024 * MIB);
 	assert_int_equal(m.dirty, 64 * MIB);
@@ -86,8 +86,30 @@ test_everything_is_active(void **state)
 
 	(void) state;
 	put_file("/proc/meminfo", "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\nActive(file): 16000000 kB\nDirty: 0 kB\nWriteback: 0 kB\n");
-	assert_int_equal(pc_memory_read(root, &m), 0);
+	assert_int_equal(pc_memory_read(root, 0, &m), 0);
 	assert_int_equal(m.budget, (16384 - 1024) / 2 * MIB);
+}
+
+/* what others restored is theirs, as far as it is not free; in a cgroup of its own there is nothing of theirs */
+static void
+test_others(void **state)
+{
+	struct pc_memory m;
+
+	(void) state;
+	assert_int_equal(pc_memory_read(root, 4096 * MIB, &m), 0);
+	assert_int_equal(m.budget, (16384 - 64 - 1024 - 1024 - 4096) * MIB);
+	put_file("/proc/meminfo", "MemTotal: 33554432 kB\nMemFree: 8388608 kB\nMemAvailable: 16777216 kB\nActive(file): 1048576 kB\nDirty: 0 kB\nWriteback: 0 kB\n");
+	assert_int_equal(pc_memory_read(root, 14336 * MIB, &m), 0);
+	assert_int_equal(m.budget, (8192 - 1024) * MIB);
+
+	put_file("/proc/self/cgroup", "0::/postgresql.service\n");
+	put_file("/proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
+	put_file("/sys/fs/cgroup/postgresql.service/memory.max", "2147483648\n");
+	put_file("/sys/fs/cgroup/postgresql.service/memory.current", "2147483648\n");
+	put_file("/sys/fs/cgroup/postgresql.service/memory.stat", "inactive_file 2147483648\nactive_file 0\nfile_dirty 0\nfile_writeback 0\n");
+	assert_int_equal(pc_memory_read(root, 1024 * MIB, &m), 0);
+	assert_int_equal(m.budget, (2048 - 64) * MIB);
 }
 
 /* file cache makes room for file cache: only what a cgroup uses for other things counts against its limit */
@@ -104,7 +126,7 @@ test_cgroup_v2(void **state)
 	put_file("/sys/fs/cgroup/system.slice/postgresql.service/memory.current", "2147483648\n");
 	put_file("/sys/fs/cgroup/system.slice/postgresql.service/memory.stat",
 			 "anon 536870912\nfile 1610612736\nfile_dirty 0\nfile_writeback 0\ninactive_file 1476395008\nactive_file 134217728\n");
-	assert_int_equal(pc_memory_read(root, &m), 0);
+	assert_int_equal(pc_memory_read(root, 0, &m), 0);
 	assert_int_equal(m.cgroup_headroom, (2048 - 512) * MIB);
 	assert_int_equal(m.reserve, 64 * MIB);
 	assert_int_equal(m.hot, 128 * MIB);
@@ -114,7 +136,7 @@ test_cgroup_v2(void **state)
 	put_file("/sys/fs/cgroup/system.slice/memory.max", "1073741824\n");
 	put_file("/sys/fs/cgroup/system.slice/memory.current", "1073741824\n");
 	put_file("/sys/fs/cgroup/system.slice/memory.stat", "inactive_file 268435456\nactive_file 0\nfile_dirty 67108864\nfile_writeback 0\n");
-	assert_int_equal(pc_memory_read(root, &m), 0);
+	assert_int_equal(pc_memory_read(root, 0, &m), 0);
 	assert_int_equal(m.cgroup_headroom, 256 * MIB);
 	assert_int_equal(m.budget, (256 - 64 - 32) * MIB);
 	assert_int_equal(m.host_available, 16384 * MIB);
@@ -134,7 +156,7 @@ test_cgroup_v1(void **state)
 	put_file("/sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "33554432\n");
 	put_file("/sys/fs/cgroup/memory/docker/abc/memory.stat",
 			 "cache 16777216\nactive_file 1\ntotal_active_file 0\ntotal_inactive_file 16777216\ntotal_dirty 0\ntotal_writeback 0\n");
-	assert_int_equal(pc_memory_read(root, &m), 0);
+	assert_int_equal(pc_memory_read(root, 0, &m), 0);
 	assert_int_equal(m.cgroup_headroom, 112 * MIB);
 	assert_int_equal(m.free, 96 * MIB);
 	assert_int_equal(m.budget, (112 - 4) * MIB);
@@ -144,7 +166,7 @@ test_cgroup_v1(void **state)
 	put_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "67108864\n");
 	put_file("/sys/fs/cgroup/memory/memory.usage_in_bytes", "0\n");
 	put_file("/sys/fs/cgroup/memory/memory.stat", "total_active_file 0\ntotal_inactive_file 0\n");
-	assert_int_equal(pc_memory_read(root, &m), 0);
+	assert_int_equal(pc_memory_read(root, 0, &m), 0);
 	assert_int_equal(m.cgroup_headroom, 64 * MIB);
 }
 
@@ -156,7 +178,7 @@ test_nothing_left(void **state)
 
 	(void) state;
 	put_file("/proc/meminfo", "MemTotal: 33554432 kB\nMemAvailable: 65536 kB\nActive(file): 65536 kB\nDirty: 131072 kB\nWriteback: 0 kB\n");
-	assert_int_equal(pc_memory_read(root, &m), 0);
+	assert_int_equal(pc_memory_read(root, 0, &m), 0);
 	assert_int_equal(m.budget, 0);
 }
 
@@ -166,9 +188,9 @@ test_no_meminfo(void **state)
 	struct pc_memory m;
 
 	(void) state;
-	assert_int_equal(pc_memory_read("/nowhere", &m), -ENOENT);
+	assert_int_equal(pc_memory_read("/nowhere", 0, &m), -ENOENT);
 	put_file("/proc/meminfo", "nonsense\n");
-	assert_int_equal(pc_memory_read(root, &m), -EINVAL);
+	assert_int_equal(pc_memory_read(root, 0, &m), -EINVAL);
 }
 
 int
@@ -177,6 +199,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_host, make_host, remove_host),
 		cmocka_unit_test_setup_teardown(test_everything_is_active, make_host, remove_host),
+		cmocka_unit_test_setup_teardown(test_others, make_host, remove_host),
 		cmocka_unit_test_setup_teardown(test_cgroup_v2, make_host, remove_host),
 		cmocka_unit_test_setup_teardown(test_cgroup_v1, make_host, remove_host),
 		cmocka_unit_test_setup_teardown(test_nothing_left, make_host, remove_host),
