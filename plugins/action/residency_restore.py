@@ -70,6 +70,8 @@ class ActionModule(ActionBase):
             if result.get("state") in RUNNING and is_due(result["progress"], time.monotonic(), spoken):
                 spoken = (result["progress"], time.monotonic())
                 display.display(progress_line(host, result))
+        own = bool(started["queries"])
+        result["changed"] = result.get("loaded", 0) > (0 if own else started["loaded"])
         result["queries"] = started["queries"] + result.get("queries", [])
         result["expected_seconds"] = started["expected_seconds"]
         result["warnings"] = started.get("warnings", []) + [

@@ -44,8 +44,10 @@ _CONNECTION_REMEDIES: Tuple[Tuple[str, str], ...] = (
 )
 
 # Of other objects than the extension's, the server's own words and hint say enough.
+_CHANGING = re.compile(r"residency_(snapshot|set_names|drop_snapshot|restore_start|restore|cancel|evict)\b")
+_MAY_LOOK = "Log in as a superuser, or grant the login role pg_monitor."
+_MAY_CHANGE = "Log in as a superuser, or grant the login role residency_admin and pg_monitor."
 _STATEMENT_REMEDIES: Mapping[str, str] = {
-    "42501": "Log in as a superuser, or grant the login role residency_admin and pg_monitor.",
     "58P01": "The extension's files are missing on this host, or do not fit: run the playbook pgfleet.cache.install for it.",
 }
 
@@ -96,6 +98,12 @@ class Session:
             self.queries.append(_shorten(to_native(cursor.mogrify(sql, params))))
         finally:
             cursor.close()
+
+    def require_execute(self, function: str) -> None:
+        """What the server will say to a statement that check mode leaves out."""
+        allowed = self.only_row("SELECT pg_catalog.has_function_privilege(%s, 'EXECUTE') AS allowed", (function,))["allowed"]
+        if not allowed:
+            raise ResidencyError("PostgreSQL says: permission denied for function %s. %s" % (function.partition("(")[0], _MAY_CHANGE))
 
     def change(self, sql: str, params: Sequence[Any] = ()) -> List[Row]:
         self.record(sql, params)
@@ -166,7 +174,10 @@ def attach_extension(session: Session) -> None:
 
 def connect_with_extension(params: Mapping[str, Any], database: str) -> Session:
     """For what the extension tells only inside a relation's own database."""
-    session = connect(params, database)
+    try:
+        session = connect(params, database)
+    except ResidencyError as error:
+        raise ResidencyError(str(error).replace("Correct login_db.", "Correct databases.")) from error
     try:
         attach_extension(session)
     except NotInstalledError:
@@ -198,7 +209,10 @@ def _explain_statement(error: Any) -> str:
     sentence = (diagnosis.message_primary or _first_line(error)).rstrip(".")
     if diagnosis.message_detail:
         sentence = "%s: %s" % (sentence, diagnosis.message_detail.rstrip("."))
-    remedy = _STATEMENT_REMEDIES.get(state) if "residency" in sentence else diagnosis.message_hint
+    remedy = diagnosis.message_hint
+    if "residency" in sentence:
+        denied = _MAY_CHANGE if _CHANGING.search(sentence) else _MAY_LOOK
+        remedy = denied if state == "42501" else _STATEMENT_REMEDIES.get(state)
     return "PostgreSQL says: %s.%s" % (sentence, " " + remedy if remedy else "")
 
 

@@ -84,13 +84,13 @@ def expected_seconds(count: int, speed: Optional[Speed]) -> Optional[float]:
     return round(count / speed.bytes_per_second, 3)
 
 
-def forecast(count: int, speed: Optional[Speed], left: Optional[float]) -> str:
-    """One sentence about ``count`` bytes, and about the deadline in ``left`` seconds if there is one."""
+def forecast(count: int, speed: Optional[Speed], left: Optional[float], limit: str = "the deadline in") -> str:
+    """One sentence about ``count`` bytes, and about the limit in ``left`` seconds if there is one."""
     seconds = expected_seconds(count, speed)
     if seconds is None or speed is None:
         if left is None:
             return "How long that takes is not known: no former job tells a rate."
-        return "Whether the deadline in %s is kept is not known: no former job tells a rate." % human_seconds(left)
+        return "Whether %s %s is kept is not known: no former job tells a rate." % (limit, human_seconds(left))
     text = "%s take about %s at %s/s, %s" % (
         human_bytes(count),
         human_seconds(seconds),
@@ -100,9 +100,10 @@ def forecast(count: int, speed: Optional[Speed], left: Optional[float]) -> str:
     if left is None:
         return text + "."
     if seconds <= left:
-        return "%s: in time for the deadline in %s." % (text, human_seconds(left))
-    return "%s: too long for the deadline in %s, %s will be missing." % (
+        return "%s: in time for %s %s." % (text, limit, human_seconds(left))
+    return "%s: too long for %s %s, %s will be missing." % (
         text,
+        limit,
         human_seconds(left),
         human_bytes(count - left * speed.bytes_per_second),
     )

@@ -30,6 +30,7 @@ def evict_cluster(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]
         data_directory = _data_directory(session, given)
         major = _page_cache.major_version(data_directory)
         _page_cache.require_owner(data_directory)
+        _require_role(session, "pg_checkpoint", "without which what is dirty would stay")
         if check_mode:
             session.record("CHECKPOINT")
         else:
@@ -68,7 +69,15 @@ def _connect(params: Mapping[str, Any], given: Optional[str]) -> Session:
         ) from error
 
 
+def _require_role(session: Session, role: str, why: str) -> None:
+    """Before anything is done, and in check mode too."""
+    row = session.only_row("SELECT current_user AS me, pg_catalog.pg_has_role(%s, 'USAGE') AS held", (role,))
+    if not row["held"]:
+        raise ResidencyError("Login role %s lacks %s, %s: grant it, or log in as a superuser." % (row["me"], role, why))
+
+
 def _data_directory(session: Session, given: Optional[str]) -> str:
+    _require_role(session, "pg_monitor", "to learn where the files are")
     path: str = session.only_row("SELECT current_setting('data_directory') AS path")["path"]
     if given is not None and os.path.realpath(given) != os.path.realpath(path):
         raise ResidencyError("This login reaches the cluster in %s, and data_directory is %s." % (path, given))
@@ -102,8 +111,8 @@ def _evict(
         files=before.files,
         bytes=before.bytes,
         resident_bytes_before=before.resident_bytes,
-        resident_bytes_after=after.resident_bytes,
-        relations=[dict(row, resident_bytes_after=row["resident_bytes_before"]) for row in rows] if check_mode else rows,
+        resident_bytes_after=0 if check_mode else after.resident_bytes,
+        relations=rows,
         queries=[] if session is None else session.queries,
         msg=_message(before, after, server, check_mode),
         diff=_residency.diff(
@@ -139,14 +148,10 @@ def compare(before: Iterable[_page_cache.File], after: Iterable[_page_cache.File
 
 
 def _message(before: _page_cache.Count, after: _page_cache.Count, server: str, check_mode: bool) -> str:
-    text = "%s of %s in %d files %s resident" % (
-        human_bytes(before.resident_bytes),
-        human_bytes(before.bytes),
-        before.files,
-        "are" if check_mode else "were",
-    )
+    amount = "%s of %s in %d files" % (human_bytes(before.resident_bytes), human_bytes(before.bytes), before.files)
     if check_mode:
-        return text + "."
+        return "Would evict %s." % amount if before.resident_bytes else "%s are resident: there is nothing to evict." % amount
+    text = amount + " were resident"
     text += ", %s are." % human_bytes(after.resident_bytes)
     if after.resident_bytes and server == "running":
         text += " What stays is dirty or in use."

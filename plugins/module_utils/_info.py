@@ -91,6 +91,8 @@ def check_options(options: Options) -> None:
         raise ResidencyError("subset buffers and relation go together: the buffers are those of one relation.")
     Patterns("databases", options.databases)
     Patterns("relations", options.relations)
+    if not options.subset and options.snapshot is None:
+        raise ResidencyError("subset is empty: name at least one of %s." % ", ".join(SUBSETS))
 
 
 def empty_result() -> Dict[str, Any]:
@@ -200,8 +202,8 @@ def _look(session: Session, options: Options, result: Dict[str, Any], connect_to
     known = {row["oid"]: row["datname"] for row in session.rows("SELECT oid::bigint, datname FROM pg_catalog.pg_database")}
     chosen = None
     if of_databases:
-        chosen = [oid for oid, name in known.items() if of_databases.rank_text(name) is not None]
-        if of_databases.rank_text() is not None:
+        chosen = [oid for oid, name in known.items() if of_databases.rank_database(name) is not None]
+        if of_databases.rank_database(None) is not None:
             chosen.append(SHARED)
         if not chosen:
             raise ResidencyError(
@@ -225,8 +227,8 @@ def _look(session: Session, options: Options, result: Dict[str, Any], connect_to
     )
     if of_relations:
         relations, segments = _fitting(relations, names, of_relations), _fitting(segments, names, of_relations)
-        if not relations and not segments:
-            result["warnings"].append("No relation is named like %s." % ", ".join(options.relations))
+        if not relations and not segments and {"relations", "segments"} & set(options.subset):
+            raise ResidencyError("No relation is named like %s." % ", ".join(options.relations))
     if names.closed:
         result["warnings"].append("Not named: the relations of %s, which let nobody in." % ", ".join(names.closed))
     result["relations"] = [
@@ -288,7 +290,7 @@ def _buffers(
         raise ResidencyError("databases has to name the one database of relation '%s'." % relation)
     session = connect_with_extension(databases[0]) if databases else here
     try:
-        if session.only_row("SELECT pg_catalog.to_regclass(%s)::oid AS oid", (relation,))["oid"] is None:
+        if not _exists(session, relation):
             raise ResidencyError(
                 "There is no relation '%s' in database %s: spell it as SQL does, and name its database with databases."
                 % (relation, session.only_row("SELECT current_database() AS name")["name"])
@@ -312,6 +314,15 @@ def _buffers(
     return "%s of %s are in shared buffers, %s dirty." % (human_blocks(blocks), relation, human_blocks(dirty))
 
 
+def _exists(session: Session, relation: str) -> bool:
+    try:
+        return session.only_row("SELECT pg_catalog.to_regclass(%s)::oid AS oid", (relation,))["oid"] is not None
+    except ResidencyError as error:
+        if "invalid name syntax" in str(error):
+            return False
+        raise
+
+
 def _plain_job(row: Row) -> Dict[str, Any]:
     return dict(
         row,
@@ -325,10 +336,14 @@ def _plain_job(row: Row) -> Dict[str, Any]:
 
 def of_host(data_directory: str, capabilities: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
     """Only the capabilities, which need no login."""
+    try:
+        server = "stopped" if _page_cache.postmaster_pid(data_directory) is None else "running"
+    except ResidencyError:
+        server = None  # whose folder is closed to this user
     return dict(
         empty_result(),
         data_directory=data_directory,
-        server="stopped" if _page_cache.postmaster_pid(data_directory) is None else "running",
+        server=server,
         capabilities=_capabilities_of(data_directory, capabilities),
         msg="The capabilities of this host.",
     )
@@ -342,6 +357,7 @@ def of_files(data_directory: str, options: Options, capabilities: Callable[[str]
     for option in ("snapshot", "relation", "relations", "databases"):
         if getattr(options, option):
             raise ResidencyError("PostgreSQL is stopped in %s: %s needs it running." % (data_directory, option))
+    result["jobs"] = None
     sentences = ["PostgreSQL is stopped."]
     if {"databases", "relations", "segments"} & set(options.subset):
         files = _page_cache.count_files(_page_cache.relation_files(data_directory, major))

@@ -121,7 +121,7 @@ def at_places(places: Iterable[Place], session: Session, connect_to: ConnectTo) 
 def everything(session: Session, connect_to: ConnectTo, databases: Patterns) -> Names:
     """All relations of the databases that the patterns mean; the shared catalogs belong to none."""
     known = _list_databases(session)
-    questions = {oid: (_ALL, ()) for oid, row in known.items() if databases.rank_text(row["datname"]) is not None}
+    questions = {oid: (_ALL, ()) for oid, row in known.items() if databases.rank_database(row["datname"]) is not None}
     return _ask(questions, known, session, connect_to)
 
 
@@ -298,6 +298,10 @@ class Patterns:
             if self.patterns[number] == "*" or any(one is not None and compiled.match(one) for one in spellings):
                 return number
         return None
+
+    def rank_database(self, name: Optional[str]) -> Optional[int]:
+        """As it is, or quoted as SQL does; the shared catalogs have no name."""
+        return self.rank_text() if name is None else self.rank_text(name, '"%s"' % name.replace('"', '""'))
 
     def rank(self, relation: Optional[Relation]) -> Optional[int]:
         """A table means its indexes and TOAST too, a partitioned table its partitions."""

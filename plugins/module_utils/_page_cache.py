@@ -79,11 +79,13 @@ def major_version(data_directory: str) -> int:
     except FileNotFoundError:
         raise ResidencyError("%s is no PostgreSQL data directory: it has no PG_VERSION." % data_directory) from None
     except PermissionError:
-        raise ResidencyError(
-            "%s is closed to this user: become the cluster's operating system user." % data_directory
-        ) from None
+        raise _closed(data_directory) from None
     except ValueError:
         raise ResidencyError("%s/PG_VERSION does not hold a major version." % data_directory) from None
+
+
+def _closed(data_directory: str) -> ResidencyError:
+    return ResidencyError("%s is closed to this user: become the cluster's operating system user." % data_directory)
 
 
 def require_owner(data_directory: str) -> None:
@@ -103,6 +105,8 @@ def postmaster_pid(data_directory: str) -> Optional[int]:
             pid = abs(int(file.readline()))  # negative: a single-user backend
     except (FileNotFoundError, ValueError):
         return None
+    except PermissionError:
+        raise _closed(data_directory) from None
     try:
         # A crashed server leaves the file, and its number may be another process's by now.
         working_directory = os.readlink("/proc/%d/cwd" % pid)

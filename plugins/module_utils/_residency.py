@@ -50,7 +50,7 @@ class Amount:
 
     def as_result(self) -> Dict[str, Any]:
         return {
-            "residency": self.residency,
+            "residency": self.residency if self.wanted > self.gone else None,
             "wanted": self.wanted,
             "resident": self.resident,
             "missing": self.missing,

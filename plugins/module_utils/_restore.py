@@ -30,13 +30,16 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
 RUNNING = ("starting", "waiting", "running")
 WAIT_TIMEOUT = 3600
 STOPPING = 5  # seconds that a job may take to notice its own time limit
+DEADLINE_SLACK = 5  # seconds by which a job that was started for a deadline may seem to miss it
+LONGEST_WAIT = 2147483647  # seconds
 NAMED = 5  # relations named in a message
-TELLING = 128  # blocks that a job must have loaded to tell a rate
+TELLING = 2048  # blocks that a job must have loaded to tell a rate: of fewer, starting and small files are most of its time
 
 # A running job counts what it loads at once, and everything else when a segment is done: what it loads of the segment
 # at hand is the difference to the segments' own counts.
 _JOBS = """
-SELECT job, snapshot, generation, state, planned, loaded, extra, over_budget, failed, budget_bytes, message,
+SELECT job, snapshot, generation, state, planned, loaded, extra, over_budget, failed, budget_bytes, rate_bytes, time_limit,
+       message,
        extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at)::float8 AS seconds,
        resident + over_budget + gone + failed
          + CASE WHEN state = 'running'
@@ -45,12 +48,14 @@ SELECT job, snapshot, generation, state, planned, loaded, extra, over_budget, fa
 FROM residency_jobs
 """
 _START = "SELECT residency_restore_start(%s, %s::jsonb) AS job"
-# a job with a rate of its own tells that rate, not the host's
+# of the newest ones; a job with a rate of its own tells that rate, not the host's
 _SPEED = """
-SELECT job, loaded, extract(epoch FROM finished_at - started_at)::float8 AS seconds
-FROM residency_jobs
-WHERE state = 'done' AND rate_bytes IS NULL AND loaded >= %s AND finished_at > started_at
-ORDER BY job DESC LIMIT 1
+SELECT array_agg(job ORDER BY job) AS jobs, sum(loaded)::bigint AS loaded, sum(seconds)::float8 AS seconds
+FROM (SELECT job, loaded, extract(epoch FROM finished_at - started_at) AS seconds
+      FROM residency_jobs
+      WHERE state = 'done' AND rate_bytes IS NULL AND loaded >= %s AND finished_at > started_at
+      ORDER BY job DESC LIMIT 3) AS newest
+HAVING count(*) > 0
 """
 
 
@@ -60,6 +65,7 @@ class Forecast(NamedTuple):
     seconds: Optional[float]
     sentence: str
     warnings: List[str]  # that the deadline will not be kept, or that nobody knows
+    blocks: int  # that will be loaded by then
 
 
 @dataclass(frozen=True)
@@ -101,10 +107,14 @@ def check_options(options: Options) -> None:
         value = getattr(options, option)
         if not 0 <= value <= 100:
             raise ResidencyError("%s is %g: it is a percent, from 0 to 100." % (option, value))
-    for option in ("budget", "rate", "wait_timeout", "wait_sleep", "job"):
+    for option in ("wait_timeout", "wait_sleep", "job"):
         value = getattr(options, option)
         if value is not None and value <= 0:
             raise ResidencyError("%s is %g: it has to be more than 0." % (option, value))
+    for option in ("wait_timeout", "job"):
+        value = getattr(options, option)
+        if value is not None and value > LONGEST_WAIT:
+            raise ResidencyError("%s is %d: it can be %d at most." % (option, value, LONGEST_WAIT))
     if options.name is not None:
         _snapshot.check_name(options.name, generation_allowed=True)
     options.wish()
@@ -115,8 +125,7 @@ def check_options(options: Options) -> None:
 def restore(session: Session, options: Options, check_mode: bool, connect_to: ConnectTo) -> Dict[str, Any]:
     """The whole of the module residency_restore, from a session with the extension attached."""
     snapshot, job = _find(session, options)
-
-    forecast = None
+    loaded_before = 0
     if job is None:
         before = _select(session, snapshot, None, options, connect_to)
         if check_mode:
@@ -124,19 +133,56 @@ def restore(session: Session, options: Options, check_mode: bool, connect_to: Co
         if before.measurement.total.missing == 0:
             return _judge(session, snapshot, None, before, options, connect_to, None)
         job = _start(session, snapshot, before, options)
-        forecast = _forecast(session, min(before.measurement.total.missing, job["budget_bytes"] // BLOCK_BYTES), options)
+        forecast: Optional[Forecast] = _forecast(
+            session, min(before.measurement.total.missing, job["budget_bytes"] // BLOCK_BYTES), options
+        )
+    else:
+        forecast = None
+        loaded_before = job["loaded"]
+        if options.job is None and job["state"] in RUNNING:
+            _require_same(session, job, _select(session, snapshot, None, options, connect_to), options)
 
-    if options.wait and not check_mode:
-        job = _wait(session, job, options, forecast is not None)
+    try:
+        if options.wait and not check_mode:
+            job = _wait(session, job, options, forecast is not None)
+        job["loaded_before"] = loaded_before
         if job["state"] in RUNNING:
             result = _progress(session, snapshot, job, forecast)
+            if not options.wait or check_mode:
+                return result
             raise ResidencyError(
                 "Not finished within wait_timeout of %s: %s" % (human_seconds(options.wait_timeout), result["msg"]), result
             )
-    if job["state"] in RUNNING:
-        return _progress(session, snapshot, job, forecast)
-    after = _select(session, snapshot, job, options, connect_to)
-    return _judge(session, snapshot, job, after, options, connect_to, forecast)
+        after = _select(session, snapshot, job, options, connect_to)
+        return _judge(session, snapshot, job, after, options, connect_to, forecast)
+    except ResidencyError as error:
+        if not error.result:  # the way to the server was lost
+            error.result.update(_result(session, snapshot, job, None), changed=forecast is not None)
+            error.args = ("%s Job %d was restoring %s: the view residency_jobs tells how far it came." % (
+                error, job["job"], _label(snapshot)),)
+        raise
+
+
+def _require_same(session: Session, job: Row, selection: Selection, options: Options) -> None:
+    """A job that runs already is waited for only if it does what is asked for here."""
+    planned = set(_residency.job_outcome(session, job["job"]))
+    wanted = {(_residency.place_of(row), row["fork"], row["segment"]) for row in selection.rows}
+    different = []
+    if not wanted <= planned:
+        different.append("restores another part of %s" % _job_label(job))
+    if options.rate is not None and options.rate != job["rate_bytes"]:
+        different.append("has %s rate" % ("no" if job["rate_bytes"] is None else "another"))
+    if options.budget is not None and job["budget_bytes"] > options.budget:
+        different.append("has a larger budget")
+    if options.deadline is not None:
+        limit = job["time_limit"]
+        if limit is None or limit - job["seconds"] > _deadline.seconds_left(_deadline.parse(options.deadline)) + DEADLINE_SLACK:
+            different.append("may run past the deadline")
+    if different:
+        raise ResidencyError(
+            "Job %d runs already, and it %s: wait for it with job, or end it with SELECT residency_cancel(%d)."
+            % (job["job"], ", ".join(different), job["job"])
+        )
 
 
 def empty_result() -> Dict[str, Any]:
@@ -181,7 +227,7 @@ def _find(session: Session, options: Options) -> Tuple[Optional[Row], Optional[R
         return (None if job["snapshot"] is None else _snapshot.find(session, label)), job
     name = cast(str, options.name)  # the module requires a name or a job
     snapshot = None
-    if not options.fallback_relations or _snapshot.select(_snapshot.list_all(session), name):
+    if not options.fallback_relations or _snapshot.select(_snapshot.list_all(session), name.partition("@")[0]):
         snapshot = _snapshot.find(session, name)
     running = session.row(_JOBS + " WHERE state = ANY (%s)", (list(RUNNING),))
     if running is not None and _job_label(running) != _label(snapshot):
@@ -216,9 +262,15 @@ def _select(
 ) -> Selection:
     number = job["job"] if job is not None else None
     if snapshot is not None:
-        return _selection.of_snapshot(session, snapshot, options.wish(), connect_to, number)
+        # a job that was named is judged by what it was started for, unless patterns choose
+        plan = number if options.job is not None and not (options.relations or options.databases) else None
+        return _selection.of_snapshot(session, snapshot, options.wish(), connect_to, number, plan)
     if options.fallback_relations or job is None:
-        return _selection.of_relations(session, options.wish(), connect_to, number)
+        selection = _selection.of_relations(session, options.wish(), connect_to, number)
+        selection.warnings.insert(
+            0, "%s fallback_relations are loaded whole instead." % _snapshot.none_called(_snapshot.list_all(session), options.name)
+        )
+        return selection
     return _selection.of_job(session, job)
 
 
@@ -247,14 +299,16 @@ def _wait(session: Session, job: Row, options: Options, started: bool) -> Row:
 
 
 def _speed(session: Session, options: Options) -> Optional[_deadline.Speed]:
-    """What to reckon with: the newest job that tells a rate, and no more than the rate that is asked for."""
-    job = session.row(_SPEED, (TELLING,))
-    if job is None:
-        return None
-    measured = job["loaded"] * BLOCK_BYTES / job["seconds"]
+    """What to reckon with: the newest jobs that tell a rate, and no more than the rate that is asked for."""
+    newest = session.row(_SPEED, (TELLING,))
+    if newest is None:
+        # it will not be faster than that
+        return None if options.rate is None else _deadline.Speed(options.rate, "the rate asked for")
+    measured = newest["loaded"] * BLOCK_BYTES / newest["seconds"]
     if options.rate is not None and options.rate < measured:
         return _deadline.Speed(options.rate, "the rate asked for")
-    return _deadline.Speed(measured, "the rate of job %d" % job["job"])
+    jobs = ", ".join(str(job) for job in newest["jobs"])
+    return _deadline.Speed(measured, "the rate of %s %s" % ("jobs" if len(newest["jobs"]) > 1 else "job", jobs))
 
 
 def _result(
@@ -275,7 +329,7 @@ def _result(
             budget_bytes=job["budget_bytes"],
             seconds=round(job["seconds"], 3),
             bytes_per_second=int(job["loaded"] * BLOCK_BYTES / job["seconds"]) if job["seconds"] > 0 else 0,
-            changed=job["loaded"] > 0,
+            changed=job["loaded"] > job.get("loaded_before", 0),
         )
     if selection is not None:
         total = selection.measurement.total
@@ -338,9 +392,14 @@ def _forecast(session: Session, blocks: int, options: Options) -> Forecast:
     count = blocks * BLOCK_BYTES
     seconds = _deadline.expected_seconds(count, speed)
     left = None if options.deadline is None else _deadline.seconds_left(_deadline.parse(options.deadline))
-    sentence = _deadline.forecast(count, speed, left)
-    kept = left is None or (seconds is not None and seconds <= left)
-    return Forecast(seconds, sentence, [] if kept else [sentence])
+    limit = "the deadline in"
+    if seconds is not None and seconds > options.wait_timeout and (left is None or options.wait_timeout < left):
+        left, limit = float(options.wait_timeout), "wait_timeout of"
+    sentence = _deadline.forecast(count, speed, left, limit)
+    if left is None or (seconds is not None and seconds <= left):
+        return Forecast(seconds, sentence, [], blocks)
+    done = blocks if speed is None else int(min(count, left * speed.bytes_per_second) / BLOCK_BYTES)
+    return Forecast(seconds, sentence, [sentence], done)
 
 
 def _add_forecast(result: Dict[str, Any], forecast: Forecast) -> None:
@@ -360,6 +419,7 @@ def _plan(
     fits = min(total.missing, max(0, budget) // BLOCK_BYTES)
     result.update(changed=fits > 0, budget_bytes=budget, over_budget=total.missing - fits)
     if total.missing:
+        session.require_execute("residency_restore_start(text, jsonb)")
         session.record(_START, _start_call(snapshot, selection, options))
         result["msg"] = "Would load %s of %s: %s is resident, the memory budget is %s%s." % (
             human_blocks(fits),
@@ -368,17 +428,19 @@ def _plan(
             human_bytes(budget),
             ", %s more would not fit" % human_blocks(result["over_budget"]) if result["over_budget"] else "",
         )
-        expected = percent(total.resident + fits, total.wanted - total.gone)
+        forecast = _forecast(session, fits, options)
+        expected = percent(total.resident + forecast.blocks, total.wanted - total.gone)
         if expected < options.min_residency:
             result["warnings"].append(
                 "%s of what still exists would be resident then, less than min_residency of %s: the real run would fail."
                 % (human_percent(expected), human_percent(options.min_residency))
             )
-        forecast = _forecast(session, fits, options)
         result["msg"] += " " + forecast.sentence
         _add_forecast(result, forecast)
     else:
         result.update(expected_seconds=0.0, msg=_resident_already(snapshot, selection))
+    if result["gone_percent"] > options.max_gone:
+        result["warnings"].append("%s: the real run would fail." % _too_much_gone(result, options))
     return _with_rows(result, session, selection, connect_to, _selection.expect(selection, fits))
 
 
@@ -403,7 +465,7 @@ def _judge(
         # Ansible prints the result of a failed task, for every host: what is complete has no place in it
         for rows in ("relations", "segments"):
             result[rows] = [row for row in result[rows] if row["resident"] < row["wanted"]]
-        raise ResidencyError(_failure(result, shortcomings, snapshot, job), result)
+        raise ResidencyError(_failure(result, shortcomings, snapshot, job, options), result)
     result["msg"] = _success(snapshot, job, selection, result)
     return result
 
@@ -422,30 +484,35 @@ def _shortcomings(result: Dict[str, Any], options: Options) -> List[str]:
             )
         )
     if result["gone_percent"] > options.max_gone:
-        found.append(
-            "%s of the snapshot is gone, more than max_gone of %s%s"
-            % (
-                human_percent(result["gone_percent"]),
-                human_percent(options.max_gone),
-                ", %s of it because relations were rewritten (rewritten: load would load them whole)"
-                % human_blocks(result["rewritten"])
-                if result["rewritten"] and options.rewritten == "skip"
-                else "",
-            )
-        )
+        found.append(_too_much_gone(result, options))
     return found
 
 
-def _failure(result: Dict[str, Any], shortcomings: List[str], snapshot: Optional[Row], job: Optional[Row]) -> str:
+def _too_much_gone(result: Dict[str, Any], options: Options) -> str:
+    return "%s of the snapshot is gone, more than max_gone of %s%s" % (
+        human_percent(result["gone_percent"]),
+        human_percent(options.max_gone),
+        ", %s of it because relations were rewritten (rewritten: load would load them whole)" % human_blocks(result["rewritten"])
+        if result["rewritten"] and options.rewritten == "skip"
+        else " (a new snapshot, taken when the caches are warm again, knows what is there now)",
+    )
+
+
+def _failure(
+    result: Dict[str, Any], shortcomings: List[str], snapshot: Optional[Row], job: Optional[Row], options: Options
+) -> str:
     sentences = ["%s: %s." % (_subject(snapshot), "; ".join(shortcomings))]
     sentences += _remarks(result, job)
     coldest = [
         "%s (%s of %s resident)" % (_residency.label(row), human_blocks(row["resident"]), human_blocks(row["wanted"]))
         for row in result["relations"][:NAMED]
-        if row["resident"] < row["wanted"]
+        if row["resident"] < row["wanted"] - row["gone"]
     ]
+    gone = ["%s (%s)" % (_residency.label(row), human_blocks(row["gone"])) for row in result["relations"][:NAMED] if row["gone"]]
     if coldest:
         sentences.append("Coldest: %s." % ", ".join(coldest))
+    if gone and result["gone_percent"] > options.max_gone:
+        sentences.append("Gone: %s." % ", ".join(gone))
     return " ".join(sentences)
 
 

@@ -22,6 +22,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._residency import Me
 
 SEGMENT_BLOCKS = 131072  # of 8 KiB in a full segment file
 NAMED = 5  # relations named in a message
+LISTED = 20  # databases named in a message
 
 
 @dataclass
@@ -55,10 +56,19 @@ class Selection:
 
 
 def of_snapshot(
-    session: Session, snapshot: Row, wish: Wish, connect_to: ConnectTo, job: Optional[int] = None
+    session: Session,
+    snapshot: Row,
+    wish: Wish,
+    connect_to: ConnectTo,
+    job: Optional[int] = None,
+    plan: Optional[int] = None,
 ) -> Selection:
+    """``job`` adds what came of it; ``plan`` is a job whose segments alone are meant."""
     label = _snapshot.full_name(snapshot)
     selection = Selection(rows=_residency.snapshot_rows(session, label))
+    if plan is not None:
+        planned = _residency.job_outcome(session, plan)
+        selection.rows = [row for row in selection.rows if (place_of(row), row["fork"], row["segment"]) in planned]
     selection.former = _names.load(session.only_row("SELECT residency_names(%s) AS names", (label,))["names"])
     if wish.relations or wish.databases:
         _choose(session, selection, label, wish, connect_to)
@@ -79,7 +89,12 @@ def of_relations(session: Session, wish: Wish, connect_to: ConnectTo, job: Optio
     unmatched = wish.fallback_relations.unmatched(entry[0] for entry in ranked)
     if not ranked:
         raise ResidencyError(
-            "No relation here is named like fallback_relations: %s.%s" % (", ".join(unmatched), _closed(names))
+            "No relation here is named like fallback_relations: %s%s.%s"
+            % (
+                ", ".join(unmatched),
+                "; databases: %s" % ", ".join(wish.databases.patterns) if wish.databases else "",
+                _closed(names),
+            )
         )
     selection.warnings += _unmatched("fallback_relations", unmatched) + _closed_warning(names)
     _measure(session, selection, job)
@@ -133,7 +148,7 @@ def choose_rows(rows: Iterable[Row], names: Names, wish: Wish) -> Tuple[List[Row
         place = place_of(row)
         if place not in ranks:
             of_relation = wish.relations.rank(names.relations.get(place))
-            of_database = wish.databases.rank_text(names.databases.get(place.database))
+            of_database = wish.databases.rank_database(names.databases.get(place.database))
             ranks[place] = None if of_relation is None or of_database is None else (of_relation, of_database)
         rank = ranks[place]
         if rank is not None:
@@ -213,6 +228,10 @@ def _nothing_chosen(label: str, rows: Iterable[Row], names: Names, wish: Wish) -
         if patterns
     ]
     by_wanted: Dict[Place, int] = {}
+    if wish.databases and not any(wish.databases.rank_database(name) is not None for name in names.databases.values()):
+        return "%s has nothing that fits %s. Its databases are: %s." % (
+            label, "; ".join(asked), ", ".join(sorted(names.databases.values())[:LISTED])
+        )
     for row in rows:
         by_wanted[place_of(row)] = by_wanted.get(place_of(row), 0) + row["wanted"]
     largest = sorted(by_wanted, key=lambda place: -by_wanted[place])

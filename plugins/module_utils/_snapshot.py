@@ -21,6 +21,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 GENERATION = re.compile(r"@[1-9][0-9]{0,8}")
 PATTERN = re.compile(r"[A-Za-z0-9_.*?-]{1,63}")
 KEEP = 2  # generations of a name, unless the user says otherwise
+LARGEST_KEEP = 1000000
 
 COLUMNS = (
     "name",
@@ -67,6 +68,8 @@ def check_options(name: str, keep: Optional[int], present: bool) -> None:
         return
     if present and keep < 1:
         raise ResidencyError("keep is %d: at least one generation has to stay." % keep)
+    if keep > LARGEST_KEEP:
+        raise ResidencyError("keep is %d: it can be %d at most." % (keep, LARGEST_KEEP))
     if keep < 0:
         raise ResidencyError("keep is %d: it cannot be less than 0." % keep)
     if keep > 0 and "@" in name:
@@ -97,15 +100,17 @@ def superseded(snapshots: List[Row], name: str, keep: int) -> List[Row]:
     return fitting[: len(fitting) - keep] if keep else fitting
 
 
+def none_called(snapshots: List[Row], name: Optional[str]) -> str:
+    known = ", ".join(full_name(one) for one in snapshots)
+    return "There is no snapshot '%s' here; %s." % (name, "there is " + known if known else "there is none at all")
+
+
 def find(session: Session, name: str) -> Row:
     """The one usable snapshot that ``name`` means: for a bare name its newest generation."""
     snapshots = list_all(session)
     chosen = select(snapshots, name)
     if not chosen:
-        known = ", ".join(full_name(one) for one in snapshots)
-        raise ResidencyError(
-            "There is no snapshot '%s' here; %s." % (name, "there is " + known if known else "there is none at all")
-        )
+        raise ResidencyError(none_called(snapshots, name))
     snapshot = chosen[-1]
     if snapshot["problem"]:
         raise ResidencyError("Snapshot %s cannot be used here: %s." % (full_name(snapshot), snapshot["problem"].rstrip(".")))
@@ -115,7 +120,9 @@ def find(session: Session, name: str) -> Row:
 def take(session: Session, name: str, keep: int, check_mode: bool, connect_to: ConnectTo) -> Dict[str, Any]:
     previous = _previous(session, name)
     before, names_before = _contents(session, previous)
+    generations = select(list_all(session), name)
     if check_mode:
+        session.require_execute("residency_snapshot(text, integer)")
         session.record(_TAKE, (name, keep))
         session.record(_SET_NAMES, (name, "..."))
         wanted = {
@@ -123,10 +130,13 @@ def take(session: Session, name: str, keep: int, check_mode: bool, connect_to: C
         }
         names = _names.at_places(wanted, session, connect_to)
         result = _result(session, True)
+        removed = [full_name(one) for one in generations[: len(generations) + 1 - keep]] if len(generations) >= keep else []
         result["msg"] = "Would save %s that are cached now as '%s'." % (human_blocks(sum(wanted.values())), name)
     else:
         snapshot = session.change(_TAKE, (name, keep))[0]
         label = full_name(snapshot)
+        there = [full_name(one) for one in list_all(session)]
+        removed = [full_name(one) for one in generations if full_name(one) not in there]
         wanted = _wanted(session, label)
         names = _names.at_places(wanted, session, connect_to)
         session.change(_SET_NAMES, (label, _names.dump(names)))
@@ -139,6 +149,9 @@ def take(session: Session, name: str, keep: int, check_mode: bool, connect_to: C
             snapshot["segments"],
             human_bytes(snapshot["file_bytes"]),
         )
+    result["removed"] = removed
+    if removed:
+        result["msg"] += " keep is %d: %s %s." % (keep, "would remove" if check_mode else "removed", ", ".join(removed))
     if names.closed:
         result["warnings"].append("Not named: the relations of %s, which let nobody in." % ", ".join(names.closed))
     changes = compare(before, names_before, wanted, names)
@@ -173,6 +186,8 @@ def drop(session: Session, name: str, keep: int, check_mode: bool) -> Dict[str, 
     chosen = superseded(snapshots, name, keep)
     result = _result(session, False)
     removed = []
+    if check_mode and chosen:
+        session.require_execute("residency_drop_snapshot(text)")
     for one in chosen:
         if check_mode:
             session.record(_DROP, (full_name(one),))
@@ -180,6 +195,7 @@ def drop(session: Session, name: str, keep: int, check_mode: bool) -> Dict[str, 
         elif session.change(_DROP, (full_name(one),))[0]["removed"]:
             removed.append(one)
     result["changed"] = bool(removed)
+    result["removed"] = [full_name(one) for one in removed]
     if removed:
         result["msg"] = "%s %s of snapshot%s '%s'." % (
             "Would remove" if check_mode else "Removed",
@@ -205,6 +221,7 @@ def empty_result() -> Dict[str, Any]:
     return {
         "changed": False,
         "snapshot": None,
+        "removed": [],
         "relations": [],
         "difference": None,
         "queries": [],

@@ -8,6 +8,9 @@
 from __future__ import annotations
 
 import math
+import re
+
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 BLOCK_BYTES = 8192  # pg_residency counts in blocks of this size, whatever the kernel's page size is
 
@@ -25,12 +28,31 @@ def human_bytes(count: float) -> str:
     return "%.*f %s" % (2 if value < 9.995 else 1 if value < 99.95 else 0, value, unit)
 
 
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kmgtp]?)i?b?(?:/s)?", re.IGNORECASE)
+LARGEST = 2**62  # bytes; a sum of two still fits 64 bits
+
+
+def parse_bytes(option: str, text: str) -> int:
+    """``200MB``, ``200mb``, ``1.5 GiB``, ``10MB/s``: the units are powers of 1024."""
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise ResidencyError("%s is '%s': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB." % (option, text))
+    size = int(float(found.group(1)) * 1024 ** " kmgtp".index(found.group(2).lower() or " "))
+    if size == 0:
+        raise ResidencyError("%s is %s: it has to be more than 0." % (option, text.strip()))
+    if size > LARGEST:
+        raise ResidencyError("%s is %s: it can be 4096 PB at most." % (option, text.strip()))
+    return size
+
+
 def human_blocks(blocks: int) -> str:
     return human_bytes(blocks * BLOCK_BYTES)
 
 
 def human_seconds(seconds: float) -> str:
-    """``0.8 s``, ``42 s``, ``3 min 20 s``, ``1 h 5 min``."""
+    """``6 ms``, ``0.8 s``, ``42 s``, ``3 min 20 s``, ``1 h 5 min``."""
+    if 0 < seconds < 0.05:
+        return "%d ms" % max(1, round(seconds * 1000))
     if seconds < 10:
         return "%.1f s" % seconds
     whole = round(seconds)

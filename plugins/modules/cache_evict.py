@@ -32,8 +32,8 @@ options:
     default: cluster
   data_directory:
     description:
-      - The cluster's data directory. Required when PostgreSQL is stopped; otherwise the server is asked for it, and it
-        is an error if the two differ.
+      - The cluster's data directory. Required when PostgreSQL is stopped in it, which then nobody logs in to.
+      - While a server runs in it, the login has to reach that one.
     type: path
 attributes:
   check_mode:
@@ -97,7 +97,7 @@ resident_bytes_before:
   type: int
   sample: 353464320
 resident_bytes_after:
-  description: What of it is in the page cache now.
+  description: What of it is in the page cache now or, in check mode, would be.
   returned: always
   type: int
   sample: 0
@@ -136,7 +136,7 @@ relations:
       description: What of it was in the page cache.
       type: int
     resident_bytes_after:
-      description: What of it is in the page cache now.
+      description: What of it is in the page cache now or, in check mode, would be.
       type: int
   sample:
     - database: postgres_air

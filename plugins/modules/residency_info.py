@@ -372,7 +372,7 @@ snapshots:
       problem: null
 jobs:
   description:
-    - At most O(limit) restore jobs, the newest first. Counts are blocks of 8 KiB, as in
+    - At most O(limit) restore jobs, the newest first, or V(null) with PostgreSQL stopped. Counts are blocks of 8 KiB, as in
       M(pgfleet.cache.residency_restore). RV(ignore:planned) are those that the whole job is to bring back,
       RV(ignore:wanted) those of the segments done so far.
   returned: always

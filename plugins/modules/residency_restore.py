@@ -15,6 +15,7 @@ description:
     what is resident afterwards. Resident means in the operating system's page cache or in C(shared_buffers).
   - Fails when less than O(min_residency) is resident or more than O(max_gone) is gone, and names the coldest relations.
   - The job runs in a background worker of PostgreSQL. It needs no connection, and ends with O(wait_timeout) at the latest.
+  - One that restores the same already is waited for. One that restores something else, or in another way, is an error.
   - O(relations) and O(databases) choose what of the snapshot is brought back, and counted, and in which order. They go by
     the names that M(pgfleet.cache.residency_snapshot) keeps with a snapshot.
   - While it waits, it prints a line per host every 10 % or 30 seconds, unless the task is asynchronous.
@@ -33,6 +34,7 @@ options:
   job:
     description:
       - Wait for this job, whether it still runs or not, and start none.
+      - What it was started for is counted then, unless O(relations) or O(databases) choose.
     type: int
   relations:
     description:
@@ -89,17 +91,18 @@ options:
     description:
       - Load no more than this, such as V(2GB). Units are powers of 1024.
       - Without it the job loads what fits into the memory that is free, and never more than that.
-    type: bytes
+    type: str
   rate:
     description:
       - Load no more than this per second, such as V(200MB).
-    type: bytes
+    type: str
   deadline:
     description:
       - A date and time with its zone at which the job ends, complete or not, such as V(2026-11-21 06:00+01:00) or, where the
         host's Python is 3.9 or newer, V(2026-11-21 06:00 Europe/Berlin).
-      - Beforehand it is said whether a job will be done by then, at the rate that the newest job without a O(rate) had, or that
+      - Beforehand it is said whether a job will be done by then, at the rate that the newest three jobs without a O(rate) had, or that
         no former job tells a rate. Unless it will be, that is a warning.
+      - Restores of several clusters on one machine come one after the other, which nobody adds up here.
     type: str
   wait:
     description:
@@ -195,7 +198,9 @@ msg:
   type: str
   sample: "warm@3: 100 % of 396 MB is resident; loaded 88.8 MB in 0.2 s, 535 MB/s."
 changed:
-  description: Whether blocks were loaded or, when the job is not waited for, whether it was started.
+  description:
+    - Whether blocks were loaded while this task started or waited for the job or, when the job is not waited for, whether it
+      was started.
   returned: always
   type: bool
   sample: true
@@ -333,7 +338,7 @@ relations:
       description: Number of its files.
       type: int
     residency:
-      description: Percent of its blocks that still exist which are resident.
+      description: Percent of its blocks that still exist which are resident. V(null) when none does.
       type: float
     wanted:
       description: Its blocks in the snapshot.
@@ -437,6 +442,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import parse_bytes
 
 OPTIONS: Dict[str, Dict[str, Any]] = {
     "name": {"type": "str"},
@@ -448,8 +454,8 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "fallback_relations": {"type": "list", "elements": "str", "default": []},
     "min_residency": {"type": "float", "default": 90},
     "max_gone": {"type": "float", "default": 20},
-    "budget": {"type": "bytes"},
-    "rate": {"type": "bytes"},
+    "budget": {"type": "str"},
+    "rate": {"type": "str"},
     "deadline": {"type": "str"},
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": _restore.WAIT_TIMEOUT},
@@ -459,7 +465,8 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
     params = module.params
-    options = _restore.Options(**{option: params[option] for option in OPTIONS})
+    sizes = {option: parse_bytes(option, params[option]) for option in ("budget", "rate") if params[option] is not None}
+    options = _restore.Options(**dict({option: params[option] for option in OPTIONS}, **sizes))
     _restore.check_options(options)
     try:
         with closing(connect(params)) as session:

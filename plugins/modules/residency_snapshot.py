@@ -179,6 +179,12 @@ snapshot:
       description: Why it cannot be used here, V(null) when it can.
       type: str
       sample: null
+removed:
+  description: Generations that were removed, or would be in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: [warm@1]
 relations:
   description: At most 20 relations, those first of which most is saved, or would be in check mode.
   returned: always

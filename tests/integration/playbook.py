@@ -63,9 +63,11 @@ class Ansible:
             json.dump([play], file)
         return path
 
-    def tasks(self, tasks, environment=None, **play):
-        """Run the tasks, failed ones too; their results, of one host, in order."""
+    def tasks(self, tasks, environment=None, register=None, **play):
+        """Run the tasks, failed ones too; their results, of one host, in order. ``register`` names the first one's."""
         tasks = [dict(task, ignore_errors=True) for task in tasks]
+        if register is not None:
+            tasks[0]["register"] = register
         output, dummy = self.command(
             self.write(tasks, **play),
             ANSIBLE_STDOUT_CALLBACK="ansible.posix.json",

@@ -47,6 +47,13 @@ BAD_INPUT = [
      " beginning with a letter or digit; with @ and a number one generation of it."),
     (RESTORE, {"name": "good", "min_residency": 101}, "min_residency is 101: it is a percent, from 0 to 100."),
     (RESTORE, {"name": "good", "max_gone": -1}, "max_gone is -1: it is a percent, from 0 to 100."),
+    (SNAPSHOT, {"name": "warm", "keep": 99999999999}, "keep is 99999999999: it can be 1000000 at most."),
+    (RESTORE, {"name": "good", "wait_timeout": 99999999999}, "wait_timeout is 99999999999: it can be 2147483647 at most."),
+    (RESTORE, {"name": "good", "budget": "lots"},
+     "budget is 'lots': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."),
+    (RESTORE, {"name": "good", "rate": "-5MB"},
+     "rate is '-5MB': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."),
+    (RESTORE, {"name": "good", "budget": "99999PB"}, "budget is 99999PB: it can be 4096 PB at most."),
     (RESTORE, {"name": "good", "budget": "0"}, "budget is 0: it has to be more than 0."),
     (RESTORE, {"name": "good", "rate": "0"}, "rate is 0: it has to be more than 0."),
     (RESTORE, {"name": "good", "wait_timeout": 0}, "wait_timeout is 0: it has to be more than 0."),
@@ -67,6 +74,8 @@ BAD_INPUT = [
     (INFO, {"wait_timeout": 0}, "wait_timeout is 0: it has to be more than 0."),
     (INFO, {"wait_sleep": -1}, "wait_sleep is -1: it has to be more than 0."),
     (INFO, {"wait": True}, "wait needs the snapshot whose residency is to be waited for: name it with snapshot."),
+    (INFO, {"subset": []}, "subset is empty: name at least one of databases, relations, segments, buffers, snapshots, jobs,"
+     " capabilities."),
     (INFO, {"subset": ["buffers"]}, "subset buffers and relation go together: the buffers are those of one relation."),
     # what is not there
     (RESTORE, {"name": "wram"}, "There is no snapshot 'wram' here; there is damaged@1, foreign@1, good@1."),
@@ -74,13 +83,24 @@ BAD_INPUT = [
     (RESTORE, {"name": "good", "job": 4711}, "There is no job 4711 here; there is none at all."),
     (RESTORE, {"name": "good", "relations": ["passanger"]}, "good@1 has nothing that fits relations: passanger."
      " Its largest are: public.passenger in postgres, *."),
+    (RESTORE, {"name": "good", "databases": ["nowhere"]}, "good@1 has nothing that fits databases: nowhere."
+     " Its databases are: postgres, *."),
     (RESTORE, {"name": "none", "fallback_relations": ["passanger"]}, "No relation here is named like fallback_relations: passanger."),
+    (RESTORE, {"name": "none", "fallback_relations": ["passanger"], "databases": ["post*"]},
+     "No relation here is named like fallback_relations: passanger; databases: post*."),
+    (RESTORE, {"name": "good@9", "fallback_relations": ["passenger"]},
+     "There is no snapshot 'good@9' here; there is damaged@1, foreign@1, good@1."),
     (RESTORE, {"name": "damaged"}, "Snapshot damaged@1 cannot be used here: *."),
     (RESTORE, {"name": "foreign"}, "Snapshot foreign@1 cannot be used here: *."),
     (INFO, {"snapshot": "wram"}, "There is no snapshot 'wram' here; there is damaged@1, foreign@1, good@1."),
     (INFO, {"databases": ["x*"]}, "No database is named like x*; there are postgres, template0, template1, without."),
     (INFO, {"subset": ["buffers"], "relation": "passanger"}, "There is no relation 'passanger' in database postgres:"
      " spell it as SQL does, and name its database with databases."),
+    (INFO, {"relations": ["passanger"]}, "No relation is named like passanger."),
+    (INFO, {"subset": ["buffers"], "relation": "a; b"}, "There is no relation 'a; b' in database postgres:"
+     " spell it as SQL does, and name its database with databases."),
+    (INFO, {"subset": ["buffers"], "relation": "t", "databases": ["nowhere"]},
+     "Cannot connect to PostgreSQL: *database \"nowhere\" does not exist. Correct databases."),
     (INFO, {"subset": ["buffers"], "relation": "t", "databases": ["post*"]},
      "databases has to name the one database of relation 't'."),
     (INFO, {"subset": ["buffers"], "relation": "t", "databases": ["without"]}, "Extension pg_residency is not in database"
@@ -104,10 +124,11 @@ BAD_INPUT = [
 BY_PASSWORD = [
     (SNAPSHOT, "monitor", {"name": "warm"}, "PostgreSQL says: permission denied for function residency_snapshot."
      " Log in as a superuser, or grant the login role residency_admin and pg_monitor."),
-    (RESTORE, "app", {"name": "good"}, "PostgreSQL says: permission denied for function residency_*."
-     " Log in as a superuser, or grant the login role residency_admin and pg_monitor."),
-    (INFO, "app", {}, "PostgreSQL says: permission denied for function residency_*."
-     " Log in as a superuser, or grant the login role residency_admin and pg_monitor."),
+    (RESTORE, "app", {"name": "good"}, "PostgreSQL says: permission denied for function residency_version."
+     " Log in as a superuser, or grant the login role pg_monitor."),
+    (INFO, "app", {}, "PostgreSQL says: permission denied for function residency_version."
+     " Log in as a superuser, or grant the login role pg_monitor."),
+    (EVICT, "app", {}, "Login role app lacks pg_monitor, to learn where the files are: grant it, or log in as a superuser."),
     (INFO, "monitor", {"login_password": "wrong"}, "Cannot connect to PostgreSQL: *password authentication failed for user \"monitor\"."
      " Correct login_user and login_password."),
     (INFO, "monitor", {"login_host": "127.0.0.2"}, "Cannot connect to PostgreSQL: *Connection refused."
@@ -185,19 +206,74 @@ def test_one_job_at_a_time(foreign, as_postgres, login, cluster):
     cluster.sql("SELECT FROM residency_snapshot('other')")
     for relation in ("passenger", '"Boarding Pass"'):
         cluster.cool(cluster.file_of(relation))
-    first, second, third, last = as_postgres(
+    first, second, third, faster, smaller, last = as_postgres(
         task(RESTORE, name="good", rate="1MB", wait=False, **login),
         task(RESTORE, name="other", **login),
         task(RESTORE, name="other", job=1, **login),
+        task(RESTORE, name="good", rate="2MB", **login),
+        task(RESTORE, name="good", budget="1MB", deadline=_soon(20), **login),
         task(RESTORE, name="good", wait_timeout=1, **login),
     )
     assert (first["changed"], first["job"]) == (True, 1), first["msg"]
     says(second, "Job 1 restores good@1 just now, and a cluster runs one job at a time: wait for it, or end it with"
                  " SELECT residency_cancel(1).")
     says(third, "Job 1 restores good@1, not other.")
+    says(faster, "Job 1 runs already, and it has another rate: wait for it with job, or end it with SELECT residency_cancel(1).")
+    says(smaller, "Job 1 runs already, and it has a larger budget, may run past the deadline: wait for it with job, or end it with"
+                  " SELECT residency_cancel(1).")
     says(last, "Not finished within wait_timeout of 1.0 s: Job 1 restores good@1: *.")
     assert keys(last) == documented(RESTORE)
     cluster.sql("SELECT residency_cancel(1)")
+
+
+def _soon(seconds):
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(time.time() + seconds))
+
+
+def test_another_part_of_the_same_snapshot(foreign, as_postgres, login, cluster):
+    """Never is somebody else's job called what was asked for."""
+    for relation in ("passenger", '"Boarding Pass"'):
+        cluster.warm(cluster.file_of(relation))
+    cluster.sql("SELECT FROM residency_snapshot('good', 1)")
+    for relation in ("passenger", '"Boarding Pass"'):
+        cluster.cool(cluster.file_of(relation))
+    first, second, judged, again = as_postgres(
+        task(RESTORE, name="good", relations=["passenger"], rate="10MB", wait=False, **login),
+        task(RESTORE, name="good", relations=["Boarding*"], **login),
+        task(RESTORE, job="{{ first.job }}", **login),
+        task(RESTORE, job="{{ first.job }}", **login),
+        register="first",
+    )
+    says(second, "Job %d runs already, and it restores another part of good@*: wait for it with job, or end it with SELECT"
+                 " residency_cancel(%d)." % (first["job"], first["job"]))
+    assert first["changed"] and judged["changed"] and not again["changed"], "what it has loaded, and nobody twice"
+    assert judged["reached"] and judged["residency"] >= 99, "by what it was started for"
+    assert cluster.resident(cluster.file_of('"Boarding Pass"')) < 1 << 20
+
+
+def test_check_mode_foresees_the_failure(foreign, ansible, as_postgres, by_password, login, cluster):
+    for relation in ("passenger", '"Boarding Pass"'):
+        cluster.cool(cluster.file_of(relation))
+    rights = "PostgreSQL says: permission denied for function %s. Log in as a superuser, or grant the login role residency_admin and pg_monitor."
+    restored, saved, evicted = ansible.tasks([
+        task(RESTORE, check=True, name="good", **by_password("monitor")),
+        task(SNAPSHOT, check=True, name="good", **by_password("monitor")),
+        task(EVICT, check=True, **by_password("operator")),
+    ])
+    says(restored, rights % "residency_restore_start")
+    says(saved, rights % "residency_snapshot")
+    says(evicted, "Login role operator lacks pg_checkpoint, without which what is dirty would stay: grant it, or log in as a superuser.")
+    [slow] = as_postgres(task(RESTORE, check=True, name="good", rate="1MB", wait_timeout=2, **login))
+    assert [one for one in slow["warnings"] if "too long for wait_timeout of 2.0 s" in one], slow["warnings"]
+    assert [one for one in slow["warnings"] if one.endswith("less than min_residency of 90 %: the real run would fail.")]
+    cluster.sql("CREATE TABLE short AS SELECT repeat('x', 1000) FROM generate_series(1, 8000)")
+    cluster.sql("SELECT FROM residency_snapshot('good', 1)")
+    cluster.sql("DROP TABLE short; CHECKPOINT")
+    check, real = as_postgres(*(task(RESTORE, check=check, name="good", relations=["short"], **login) for check in (True, False)))
+    gone = "100 % of the snapshot is gone, more than max_gone of 20 % (a new snapshot, taken when the caches are warm again, knows what is there now)"
+    assert gone + ": the real run would fail." in check["warnings"]
+    assert gone in real["msg"]
+    assert real["relations"][0]["residency"] is None
 
 
 def test_less_memory_than_wanted(foreign, as_postgres, login, cluster):

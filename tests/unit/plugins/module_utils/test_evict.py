@@ -35,6 +35,6 @@ def test_stopped_cluster(tmp_path):
     assert result["changed"] and result["server"] == "stopped"
     assert set(result) == set(_evict.empty_result()) | {"msg"}
     row = result["relations"][0]
-    assert (row["relfilenumber"], row["resident_bytes_before"], row["resident_bytes_after"]) == (16001, 8192, 8192)
+    assert (row["relfilenumber"], row["resident_bytes_before"], row["resident_bytes_after"]) == (16001, 8192, 0)
     assert result["diff"]["before"] == "relfilenumber 16001 in database 5: 8.00 kB of 8.00 kB, 100 %\n"
     assert result["diff"]["after"] == "relfilenumber 16001 in database 5: 0 B of 8.00 kB, 0 %\n"

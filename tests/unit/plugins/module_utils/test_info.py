@@ -132,7 +132,8 @@ def test_patterns_for_names_need_all_names():
     result = look(session, options("relations", relations=["boarding*"], limit=5))
     assert [row["relation"] for row in result["relations"]] == ["public.boarding_pass"]
     assert next(params for sql, params in session.asked if "GROUP BY database" in sql) == [None]
-    assert look(server(), options("relations", relations=["nothing"]))["warnings"][0] == "No relation is named like nothing."
+    with pytest.raises(ResidencyError, match=r"^No relation is named like nothing\.$"):
+        look(server(), options("relations", relations=["nothing"]))
 
 
 def test_databases_by_pattern():

@@ -76,8 +76,6 @@ def restore(session, check_mode=False, **changed):
         ("min_residency", 100.5),
         ("min_residency", -1),
         ("max_gone", 101),
-        ("budget", 0),
-        ("rate", 0),
         ("wait_timeout", 0),
         ("wait_sleep", -1),
         ("job", 0),
@@ -108,7 +106,8 @@ def test_everything_resident_starts_no_job():
 
 
 def test_below_min_residency_names_the_coldest():
-    session = server(jobs=[job_row()], segments=[segment_row(1, 400, resident=300)])
+    segments = [segment_row(1, 400, resident=300)]
+    session = server(jobs=[[], [job_row()]], segments=segments)
     with pytest.raises(ResidencyError) as caught:
         restore(session)
     message = str(caught.value)
@@ -172,6 +171,59 @@ def test_named_job_of_another_snapshot():
         restore(session, job=7, name="batch")
 
 
+def test_running_job_has_to_be_the_same():
+    """Its part of the snapshot, its rate, its budget and its end; loading what it loads is no change of ours."""
+    running = job_row(state="running", seconds=1.0, time_limit=61, rate_bytes=None, budget_bytes=1024**3)
+    segments = [segment_row(1, 400), segment_row(2, 400)]
+    both = [outcome_row(16001), outcome_row(16002)]
+    result = restore(server(jobs=[running], segments=segments, outcome=both), wait=False, budget=1024**3)
+    assert not result["changed"] and result["job"] == 7
+    for outcome, changed, why in (
+        (both[:1], {}, "restores another part of warm@3"),
+        (both, {"rate": 1024**2}, "has no rate"),
+        (both, {"budget": 1024**2}, "has a larger budget"),
+        (both, {"deadline": (datetime.now(timezone.utc) + timedelta(seconds=30)).isoformat()}, "may run past the deadline"),
+    ):
+        with pytest.raises(ResidencyError) as caught:
+            restore(server(jobs=[running], segments=segments, outcome=outcome), **changed)
+        assert str(caught.value) == (
+            "Job 7 runs already, and it %s: wait for it with job, or end it with SELECT residency_cancel(7)." % why
+        )
+
+
+def test_a_named_job_is_judged_by_what_it_was_started_for():
+    segments = [segment_row(1, 400, resident=400), segment_row(2, 400)]
+    session = server(jobs=[job_row()], segments=segments, outcome=[outcome_row(16001)])
+    result = restore(session, job=7)
+    assert (result["wanted"], result["residency"], result["changed"]) == (400, 100.0, False)
+
+
+def test_way_to_the_server_is_lost():
+    class Stopped(Session):
+        def rows(self, sql, params=()):
+            if self.started and "FROM residency_jobs" in sql and "IS NULL" not in sql:
+                self.started += 1
+                if self.started > 2:
+                    raise ResidencyError("PostgreSQL ended the connection (gone): it was stopped or restarted meanwhile.")
+            return super().rows(sql, params)
+
+        started = 0
+
+        def change(self, sql, params=()):
+            self.started = 1
+            return super().change(sql, params)
+
+    lost = server(jobs=[[], [job_row(state="running")]], segments=[segment_row(1, 400)])
+    lost.__class__ = Stopped
+    with pytest.raises(ResidencyError) as caught:
+        restore(lost)
+    assert str(caught.value) == (
+        "PostgreSQL ended the connection (gone): it was stopped or restarted meanwhile. Job 7 was restoring warm@3: the view"
+        " residency_jobs tells how far it came."
+    )
+    assert (caught.value.result["job"], caught.value.result["changed"]) == (7, True)
+
+
 def test_unknown_job():
     session = server(jobs=[[], [{"job": 1}, {"job": 2}]], segments=[])
     with pytest.raises(ResidencyError, match=r"no job 9 here; there is 1, 2\."):
@@ -196,7 +248,8 @@ def test_wait_ends_with_its_timeout():
 
 
 def test_waiting_for_another_cluster_is_running():
-    session = server(jobs=[[job_row(state="waiting", settled=0)], [job_row()]], segments=[segment_row(1, 400, resident=400)])
+    segments = [segment_row(1, 400, resident=400)]
+    session = server(jobs=[[job_row(state="waiting", settled=0)], [job_row()]], segments=segments, outcome=[outcome_row(16001)])
     assert restore(session)["state"] == "done"
     session = server(jobs=[job_row(state="waiting", settled=0)], segments=[])
     assert "Job 7 waits for another restore on this machine before warm@3" in restore(session, wait=False)["msg"]
@@ -271,7 +324,7 @@ def test_rewritten_relations_are_gone():
     )
     assert caught.value.result["rewritten"] == 300
     # it keeps the name it had
-    assert "table public.passenger in postgres_air (0 B of 2.34 MB resident)" in str(caught.value)
+    assert "Gone: table public.passenger in postgres_air (2.34 MB)." in str(caught.value)
 
 
 def test_rewritten_relations_are_loaded_whole():
@@ -315,7 +368,7 @@ def test_job_without_a_snapshot_is_waited_for():
 
 
 def test_expected_seconds_come_from_a_former_job():
-    session = server(jobs=[], segments=[segment_row(1, 400)], former=[{"job": 4, "loaded": 800, "seconds": 2.0}])
+    session = server(jobs=[], segments=[segment_row(1, 400)], former=[{"jobs": [4], "loaded": 800, "seconds": 2.0}])
     result = restore(session, check_mode=True)
     assert result["expected_seconds"] == 1.0
     assert result["msg"].endswith("3.12 MB take about 1.0 s at 3.12 MB/s, the rate of job 4.")
@@ -328,11 +381,12 @@ def test_deadline_is_the_jobs_time_limit_and_is_judged_beforehand():
     session = server(
         jobs=[[], [job_row()]],
         segments=[[segment_row(1, 400)], [segment_row(1, 400, resident=400)]],
-        former=[{"job": 4, "loaded": 200, "seconds": 60.0}],
+        former=[{"jobs": [4, 5], "loaded": 200, "seconds": 60.0}],
     )
     result = restore(session, deadline=deadline)
     assert '"time_limit": 30' in started_with(session)[1] or '"time_limit": 29' in started_with(session)[1]
     assert result["expected_seconds"] == 120.0
+    assert "the rate of jobs 4, 5" in result["warnings"][0]
     assert "too long for the deadline in 30 s" in result["warnings"][0] or "in 29 s" in result["warnings"][0]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _units
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def test_human_bytes(count, text):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (3900, "1 h 5 min")],
+    [(0.04, "40 ms"), (0.0001, "1 ms"), (0, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (3900, "1 h 5 min")],
 )
 def test_human_seconds(seconds, text):
     assert _units.human_seconds(seconds) == text
@@ -42,3 +43,26 @@ def test_percent_never_rounds_up_to_the_gate():
 
 def test_nothing_of_nothing_is_all_of_it():
     assert _units.percent(0, 0) == 100.0
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("200MB", 200 * 1024**2), ("200mb", 200 * 1024**2), ("1.5 GiB", 1536 * 1024**2), ("10 MB/s", 10 * 1024**2), ("8k", 8192)],
+)
+def test_sizes(text, size):
+    assert _units.parse_bytes("rate", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "lots", "-5MB", "MB", "1,5 MB", "1e9", "0x10"])
+def test_no_sizes(text):
+    with pytest.raises(ResidencyError, match="^rate is '.*': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB.$"):
+        _units.parse_bytes("rate", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("0", "rate is 0: it has to be more than 0."), ("99999PB", "rate is 99999PB: it can be 4096 PB at most.")]
+)
+def test_sizes_out_of_range(text, message):
+    with pytest.raises(ResidencyError) as caught:
+        _units.parse_bytes("rate", text)
+    assert str(caught.value) == message
