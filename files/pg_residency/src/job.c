@@ -8,6 +8,7 @@
 #include "pg_residency.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "catalog/pg_database_d.h"
@@ -36,6 +37,21 @@
 /* how long the starter waits for the worker to be at work, milliseconds */
 #define START_PATIENCE 10000
 
+/* segments restored side by side, all under one window: small ones would leave a device with one request at a time */
+#define SIDE_BY_SIDE 32
+
+/* the machine's ledger is told when that much more has become resident, and at the end */
+#define NOTE_BLOCKS ((16 * 1024 * 1024) / BLCKSZ)
+
+/* a segment of the plan that was begun */
+typedef struct Begun
+{
+	int			n;				/* in the plan */
+	PlannedSegment planned;
+	SegmentWork *work;			/* NULL when it is complete */
+	MemoryContext context;
+} Begun;
+
 typedef struct Run
 {
 	Job			job;
@@ -46,6 +62,10 @@ typedef struct Run
 	TimestampTz pressure_at;	/* when the stall time was last looked at, */
 	uint64		stalled;		/* what it was then, microseconds, */
 	int64		arrived;		/* and the blocks that had come in */
+	Begun		begun[SIDE_BY_SIDE];	/* a ring, the oldest first */
+	int			first;
+	int			count;
+	int64		noted;			/* resident blocks that the machine's ledger knows of */
 	uint32		wait_event;
 } Run;
 
@@ -195,29 +215,81 @@ add_outcome(SegmentOutcome *total, const SegmentOutcome *o)
 
 /* a segment that raised an error costs its own blocks, not the job */
 static void
-restore_or_record(Run *run, const struct sf_segment *segment, SegmentOutcome *outcome)
+record_error(Begun *begun, int64 wanted)
 {
-	MemoryContext context = CurrentMemoryContext;
+	SegmentOutcome *outcome = &begun->planned.outcome;
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(begun->context);
+	error = CopyErrorData();
+	FlushErrorState();
+	LWLockReleaseAll();
+	if (begun->work != NULL)
+		abandon_segment(begun->work);
+	begun->work = NULL;
+	memset(outcome, 0, sizeof(*outcome));
+	outcome->wanted = outcome->failed = wanted;
+	strlcpy(outcome->reason, error->message, sizeof(outcome->reason));
+}
+
+static void
+begin_or_record(Run *run, Begun *begun, const struct sf_segment *segment)
+{
+	MemoryContext context = MemoryContextSwitchTo(begun->context);
 
 	PG_TRY();
 	{
-		restore_segment(segment, &run->control, outcome);
+		begin_segment(segment, &run->control, &begun->planned.outcome, &begun->work);
 	}
 	PG_CATCH();
 	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		LWLockReleaseAll();
-		AtEOXact_Files(false);
-		memset(outcome, 0, sizeof(*outcome));
-		outcome->wanted = outcome->failed = segment->wanted;
-		strlcpy(outcome->reason, error->message, sizeof(outcome->reason));
-		FreeErrorData(error);
+		record_error(begun, segment->wanted);
 	}
 	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+}
+
+static void
+finish_or_record(Begun *begun)
+{
+	MemoryContext context = MemoryContextSwitchTo(begun->context);
+
+	if (begun->work == NULL)
+		return;
+	PG_TRY();
+	{
+		finish_segment(begun->work);
+	}
+	PG_CATCH();
+	{
+		record_error(begun, begun->planned.outcome.wanted);
+	}
+	PG_END_TRY();
+	begun->work = NULL;
+	MemoryContextSwitchTo(context);
+}
+
+/* completes the oldest segment begun, and notes what became of it */
+static void
+finish_oldest(Run *run)
+{
+	Begun	   *begun = &run->begun[run->first];
+
+	finish_or_record(begun);
+	run->first = (run->first + 1) % SIDE_BY_SIDE;
+	run->count--;
+	add_outcome(&run->job.total, &begun->planned.outcome);
+	/* what is left has come in for those begun after it */
+	run->job.arriving = run->count == 0 ? 0 : Max(run->job.arriving - begun->planned.outcome.loaded, 0);
+	run->job.segments_done++;
+	begun->planned.done = true;
+	job_write_planned(run->fd, begun->n, &begun->planned);
+	MemoryContextReset(begun->context);
+	if (run->job.total.resident >= run->noted + NOTE_BLOCKS)
+	{
+		run->noted = run->job.total.resident;
+		machine_note_bytes((uint64) run->noted * BLCKSZ);
+	}
 }
 
 /* what of the file is wanted: what the snapshot says, or all of it */
@@ -374,8 +446,16 @@ restore_buffers(Run *run, const struct sf_segment *in_snapshot)
 	}
 }
 
+static bool
+oldest_has_arrived(const Run *run)
+{
+	const SegmentWork *work = run->begun[run->first].work;
+
+	return work == NULL || !segment_is_in_flight(work);
+}
+
 static void
-run_job(Run *run, MemoryContext per_segment)
+run_job(Run *run, MemoryContext context)
 {
 	struct sf_segment *in_snapshot = NULL;
 
@@ -384,21 +464,23 @@ run_job(Run *run, MemoryContext per_segment)
 	wait_for_machine(run);
 	for (int i = 0; i < run->job.segments && !run_wait(run, 0); i++)
 	{
-		PlannedSegment planned;
+		Begun	   *begun;
 		struct sf_segment wanted;
 
-		MemoryContextReset(per_segment);
-		MemoryContextSwitchTo(per_segment);
-		job_read_planned(run->fd, i, &planned);
-		wanted_of(&planned, in_snapshot, &wanted);
-		restore_or_record(run, &wanted, &planned.outcome);
-		run->job.arriving = 0;
-		add_outcome(&run->job.total, &planned.outcome);
-		run->job.segments_done++;
-		planned.done = true;
-		job_write_planned(run->fd, i, &planned);
-		machine_note_bytes((uint64) run->job.total.resident * BLCKSZ);
+		/* none needs to wait for the room of others that have come in */
+		while (run->count == SIDE_BY_SIDE || (run->count > 0 && oldest_has_arrived(run)))
+			finish_oldest(run);
+		begun = &run->begun[(run->first + run->count++) % SIDE_BY_SIDE];
+		if (begun->context == NULL)
+			begun->context = AllocSetContextCreate(context, "residency segment", ALLOCSET_DEFAULT_SIZES);
+		begun->n = i;
+		job_read_planned(run->fd, i, &begun->planned);
+		wanted_of(&begun->planned, in_snapshot, &wanted);
+		begin_or_record(run, begun, &wanted);
 	}
+	while (run->count > 0)
+		finish_oldest(run);
+	machine_note_bytes((uint64) run->job.total.resident * BLCKSZ);
 	if (run->job.shared_buffers && in_snapshot != NULL && run->job.state == JOB_RUNNING)
 		restore_buffers(run, in_snapshot);
 }
@@ -432,10 +514,13 @@ pg_residency_restore_main(Datum number)
 	run->control.progress = run_progress;
 	run->control.arg = run;
 
+	/* the kernel rounds sleeps up by 50 microseconds, in which a fast device reads 100 KiB */
+	(void) prctl(PR_SET_TIMERSLACK, 1000UL);
+
 	PG_TRY();
 	{
 		take_turn(run);
-		run_job(run, AllocSetContextCreate(context, "residency segment", ALLOCSET_DEFAULT_SIZES));
+		run_job(run, context);
 		if (run->job.state == JOB_RUNNING)
 			run->job.state = JOB_DONE;
 	}
@@ -904,6 +989,7 @@ residency_restore(PG_FUNCTION_ARGS)
 	RestoreControl control = {.budget_is_measured = true, .window = &pc_gentle, .gap_blocks = -1, .wait = session_wait, .arg = &wait_event};
 	struct sf_segment segment;
 	SegmentOutcome outcome;
+	SegmentWork *work;
 	TupleDesc	tupdesc;
 	Datum		values[OUTCOME_COLUMNS];
 	bool		nulls[OUTCOME_COLUMNS];
@@ -920,7 +1006,9 @@ residency_restore(PG_FUNCTION_ARGS)
 	segment = snapshot_segments(snapshot)[number - 1];
 
 	control.budget = restore_budget();
-	restore_segment(&segment, &control, &outcome);
+	begin_segment(&segment, &control, &outcome, &work);
+	if (work != NULL)
+		finish_segment(work);
 	CHECK_FOR_INTERRUPTS();
 	outcome_values(number, &outcome, values, nulls);
 	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));

@@ -108,15 +108,28 @@ typedef struct SegmentOutcome
 	char		reason[96];
 } SegmentOutcome;
 
+/* what is known of a device, as the files on it tell its number */
+typedef struct KnownDevice
+{
+	dev_t		device;
+	uint32		request_bytes;
+	bool		measured;
+	struct pc_speed speed;
+} KnownDevice;
+
 typedef struct RestoreControl
 {
 	uint64		budget;			/* bytes this restore may add to the page cache */
 	bool		budget_is_measured; /* false when somebody asked for that number */
 	uint64		used;			/* bytes it has added */
+	uint64		promised;		/* bytes that segments begun and not finished may add */
 	uint64		budget_now;		/* measured again, when this much had been used: */
 	uint64		measured_at;
 	struct pc_pace pace;
 	const struct pc_window *window;
+	struct pc_flight flight;
+	KnownDevice devices[16];
+	int			ndevices;
 	int			gap_blocks;		/* -1: what the device makes worthwhile */
 	/* as in struct pc_loader */
 	bool		(*wait) (void *arg, long microseconds);
@@ -124,8 +137,14 @@ typedef struct RestoreControl
 	void	   *arg;
 } RestoreControl;
 
+typedef struct SegmentWork SegmentWork;
+
 extern void examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome);
-extern bool restore_segment(const struct sf_segment *segment, RestoreControl *control, SegmentOutcome *outcome);
+extern void begin_segment(const struct sf_segment *segment, RestoreControl *control, SegmentOutcome *outcome,
+						  SegmentWork **work);
+extern bool segment_is_in_flight(const SegmentWork *work);
+extern void finish_segment(SegmentWork *work);
+extern void abandon_segment(SegmentWork *work);
 extern uint64 restore_budget(void);
 extern void whole_segment(const SegmentId *id, uint32 blocks, struct sf_segment *segment);
 

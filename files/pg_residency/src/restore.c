@@ -10,6 +10,7 @@
 #include "miscadmin.h"
 #include "kernel/device.h"
 #include "kernel/memory.h"
+#include "port/pg_bitutils.h"
 #include "storage/fd.h"
 #include "storage/latch.h"
 
@@ -26,10 +27,10 @@
 #define MEASURE_AGAIN_BYTES (16 * 1024 * 1024)
 
 /* a segment being looked at or restored */
-typedef struct Work
+struct SegmentWork
 {
-	const struct sf_segment *segment;
 	SegmentId	id;
+	SegmentOutcome *outcome;
 	char		path[MAXPGPATH];
 	int			fd;				/* -1 when there is no file */
 	uint32		blocks;			/* the file's and the map's, what both have */
@@ -37,28 +38,28 @@ typedef struct Work
 	uint8	   *want;
 	uint8	   *before;			/* in the page cache */
 	uint8	   *need;			/* wanted, and in neither cache */
-} Work;
+	/* while it is loaded: */
+	RestoreControl *control;
+	struct pc_loader loader;
+	struct pc_file file;
+	uint64		promised;		/* bytes of the budget that are set aside for it */
+	int			rc;
+};
 
 /* in the page cache now; `map` has the work's blocks */
 static void
-map_segment(const Work *work, uint8 *map)
+map_segment(const SegmentWork *work, uint8 *map)
 {
-	struct pc_stat st;
-	int			rc;
+	uint64		resident;
+	int			rc = pc_survey(work->fd, work->blocks, BLCKSZ, work->cachestat ? PC_CACHESTAT_COLD : PC_MINCORE, map, &resident);
 
-	if (work->cachestat && pc_cachestat(work->fd, 0, 0, &st) == 0 && st.cached == 0)
-	{
-		memset(map, 0, pc_map_bytes(work->blocks));
-		return;
-	}
-	rc = pc_map(work->fd, work->blocks, BLCKSZ, map);
 	if (rc != 0)
 		report_kernel_error(rc, "look at the pages of", work->path);
 }
 
 /* wanted blocks in neither cache, given the page cache's map; how many there are */
 static int64
-find_needed(const Work *work, const uint8 *resident, uint8 *need)
+find_needed(const SegmentWork *work, const uint8 *resident, uint8 *need)
 {
 	size_t		bytes = pc_map_bytes(work->blocks);
 
@@ -78,13 +79,13 @@ new_map(uint32 nblocks)
 
 /* looks at the segment as it is now: fills wanted, resident and gone.  False when there is nothing more to do. */
 static bool
-open_work(Work *work, const struct sf_segment *segment, SegmentOutcome *outcome)
+open_work(SegmentWork *work, const struct sf_segment *segment)
 {
+	SegmentOutcome *outcome = work->outcome;
 	const char *wrong;
 	int64		needed;
 
 	memset(outcome, 0, sizeof(*outcome));
-	work->segment = segment;
 	work->id = snapshot_segment_id(segment);
 	work->want = new_map(segment->blocks);
 	wrong = sf_read_map(segment, work->want);
@@ -120,27 +121,43 @@ open_work(Work *work, const struct sf_segment *segment, SegmentOutcome *outcome)
 	return needed > 0;
 }
 
-static void
-close_work(Work *work)
+static SegmentWork *
+new_work(SegmentOutcome *outcome)
 {
+	SegmentWork *work = palloc0(sizeof(SegmentWork));
+
+	work->fd = -1;
+	work->outcome = outcome;
+	return work;
+}
+
+static void
+close_work(SegmentWork *work)
+{
+	if (work->control != NULL)
+	{
+		pc_forget(&work->control->flight, &work->file);
+		work->control->promised -= work->promised;
+	}
 	if (work->fd >= 0)
 		CloseTransientFile(work->fd);
-	work->fd = -1;
-	pfree(work->want);
+	if (work->want)
+		pfree(work->want);
 	if (work->before)
 		pfree(work->before);
 	if (work->need)
 		pfree(work->need);
+	pfree(work);
 }
 
 /* How the segment stands now, nothing loaded. */
 void
 examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome)
 {
-	Work		work = {.fd = -1};
+	SegmentWork *work = new_work(outcome);
 
-	open_work(&work, segment, outcome);
-	close_work(&work);
+	open_work(work, segment);
+	close_work(work);
 }
 
 /* What a restore may add to the page cache, bytes; what other clusters of this machine restored is to stay. */
@@ -178,6 +195,7 @@ static int64
 blocks_left(RestoreControl *control)
 {
 	uint64		budget = control->budget;
+	uint64		used = control->used + control->promised;
 
 	if (control->budget_is_measured && control->used >= control->measured_at + MEASURE_AGAIN_BYTES)
 	{
@@ -186,12 +204,12 @@ blocks_left(RestoreControl *control)
 	}
 	if (control->budget_is_measured && control->measured_at > 0)
 		budget = Min(budget, control->budget_now);
-	return budget > control->used ? (int64) ((budget - control->used) / BLCKSZ) : 0;
+	return budget > used ? (int64) ((budget - used) / BLCKSZ) : 0;
 }
 
 /* keeps the first `left` needed blocks; how many had to be given up */
 static int64
-cut_to_budget(Work *work, int64 left)
+cut_to_budget(SegmentWork *work, int64 left)
 {
 	int64		over = 0;
 
@@ -208,16 +226,39 @@ cut_to_budget(Work *work, int64 left)
 
 /* counts what came in between the two maps of the page cache */
 static void
-count_arrived(const Work *work, const uint8 *after, SegmentOutcome *outcome)
+count_arrived(const SegmentWork *work, const uint8 *after)
 {
-	for (uint32 b = 0; b < work->blocks; b++)
-		if (pc_bit(after, b) && !pc_bit(work->before, b))
-		{
-			if (pc_bit(work->want, b))
-				outcome->loaded++;
-			else
-				outcome->extra++;
-		}
+	for (size_t i = 0; i < pc_map_bytes(work->blocks); i++)
+	{
+		uint8		arrived = after[i] & (uint8) ~work->before[i];
+
+		work->outcome->loaded += pg_number_of_ones[arrived & work->want[i]];
+		work->outcome->extra += pg_number_of_ones[arrived & (uint8) ~work->want[i]];
+	}
+}
+
+/* what is known of the device that the file is on; looked up once in a restore */
+static KnownDevice *
+device_of(const SegmentWork *work)
+{
+	RestoreControl *control = work->control;
+	KnownDevice *known = control->devices;
+	struct stat st;
+
+	if (fstat(work->fd, &st) != 0)
+		report_kernel_error(-errno, "stat", work->path);
+	while (known < control->devices + control->ndevices && known->device != st.st_dev)
+		known++;
+	if (known == control->devices + control->ndevices)
+	{
+		if (control->ndevices < lengthof(control->devices))
+			control->ndevices++;
+		else
+			known--;			/* more tablespaces on devices of their own than anybody has: they share a place */
+		*known = (KnownDevice) {.device = st.st_dev, .request_bytes = pc_device_request_bytes(st.st_dev)};
+		known->measured = machine_device_speed(st.st_dev, &known->speed);
+	}
+	return known;
 }
 
 /*
@@ -225,25 +266,24 @@ count_arrived(const Work *work, const uint8 *after, SegmentOutcome *outcome)
  * occasion, on blocks that are needed anyway, and remembered.
  */
 static uint32
-choose_gap(const Work *work, const RestoreControl *control, dev_t device, const struct pc_loader *loader)
+choose_gap(const SegmentWork *work, KnownDevice *known)
 {
-	struct pc_speed speed;
-
-	if (control->gap_blocks >= 0)
-		return (uint32) control->gap_blocks;
-	if (!machine_device_speed(device, &speed))
+	if (work->control->gap_blocks >= 0)
+		return (uint32) work->control->gap_blocks;
+	if (!known->measured)
 	{
 		if (pc_popcount(work->need, work->blocks) < WORTH_MEASURING ||
-			pc_probe(work->fd, work->need, work->blocks, loader, &speed) != 0 || speed.requests == 0)
+			pc_probe(work->fd, work->need, work->blocks, &work->loader, &known->speed) != 0 || known->speed.requests == 0)
 			return DEFAULT_GAP_BLOCKS;
-		machine_note_device(device, &speed);
+		known->measured = true;
+		machine_note_device(known->device, &known->speed);
 	}
-	return pc_worthwhile_gap(&speed, BLCKSZ);
+	return pc_worthwhile_gap(&known->speed, BLCKSZ);
 }
 
 /* how many runs of needed blocks there are, each of which may have a gap behind it */
 static int64
-count_runs(const Work *work)
+count_runs(const SegmentWork *work)
 {
 	int64		runs = 0;
 
@@ -255,50 +295,66 @@ count_runs(const Work *work)
 	return runs;
 }
 
-/* loads what the work needs, within the budget, and counts what is there then; false when wait() ended it */
-static bool
-load_needed(Work *work, RestoreControl *control, SegmentOutcome *outcome)
+/* asks for what the work needs, within the budget */
+static void
+load_needed(SegmentWork *work)
 {
-	struct stat st;
-	struct pc_loader loader = {
+	RestoreControl *control = work->control;
+	int64		left = blocks_left(control);
+	int64		needed;
+
+	work->loader = (struct pc_loader) {
 		.block_size = BLCKSZ, .request_bytes = pc_gentle.request_bytes, .window = control->window,
 		.use_cachestat = work->cachestat, .pace = &control->pace,
 		.wait = control->wait, .progress = control->progress, .arg = control->arg
 	};
+	work->outcome->over_budget = cut_to_budget(work, left);
+	needed = (int64) pc_popcount(work->need, work->blocks);
+	if (work->outcome->over_budget == 0)
+	{
+		KnownDevice *known = device_of(work);
+		int64		gaps;
+
+		work->loader.request_bytes = known->request_bytes;
+		work->loader.gap_blocks = choose_gap(work, known);
+		/* what is read in gaps counts as well: none where the budget might not reach for them */
+		gaps = Min(count_runs(work) * work->loader.gap_blocks, (int64) work->blocks - needed);
+		if (left < needed + gaps)
+			work->loader.gap_blocks = 0;
+		else
+			needed += gaps;
+	}
+	work->promised = (uint64) needed * BLCKSZ;
+	control->promised += work->promised;
+	work->rc = pc_start(&control->flight, &work->file, work->fd, work->need, work->blocks, &work->loader);
+}
+
+/* once more for what the kernel left out, or was evicted while the rest came in; and counts what is there then */
+static void
+settle(SegmentWork *work)
+{
+	SegmentOutcome *outcome = work->outcome;
 	uint8	   *after = new_map(work->blocks);
 	uint8	   *missing = new_map(work->blocks);
-	int64		left = blocks_left(control);
-	int64		lacking = 0;
-	int			rc = 0;
+	int64		lacking;
+	int			rc = work->rc < 0 ? work->rc : pc_finish(&work->control->flight, &work->file);
 
-	outcome->over_budget = cut_to_budget(work, left);
-	if (outcome->over_budget == 0 && fstat(work->fd, &st) == 0)
+	map_segment(work, after);
+	lacking = find_needed(work, after, missing);
+	if (rc != PC_STOPPED && lacking > outcome->over_budget)
 	{
-		loader.request_bytes = pc_device_request_bytes(st.st_dev);
-		loader.gap_blocks = choose_gap(work, control, st.st_dev, &loader);
-		/* what is read in gaps counts as well: none where the budget might not reach for them */
-		if (left < (int64) pc_popcount(work->need, work->blocks) + count_runs(work) * loader.gap_blocks)
-			loader.gap_blocks = 0;
-	}
-	memcpy(missing, work->need, pc_map_bytes(work->blocks));
-
-	/* once more for what was evicted while the rest came in */
-	for (int attempt = 1; attempt <= 2; attempt++)
-	{
-		rc = pc_load(work->fd, missing, work->blocks, &loader);
-		map_segment(work, after);
-		lacking = find_needed(work, after, missing);
-		if (rc == PC_STOPPED || lacking <= outcome->over_budget)
-			break;
 		for (size_t i = 0; i < pc_map_bytes(work->blocks); i++)
 			missing[i] &= work->need[i];
+		rc = pc_load(work->fd, missing, work->blocks, &work->loader);
+		map_segment(work, after);
+		lacking = find_needed(work, after, missing);
 	}
 
 	/* a block given up may have come in all the same: in a gap, or because somebody read it */
 	outcome->over_budget = Min(outcome->over_budget, lacking);
 	outcome->resident = outcome->wanted - outcome->gone - lacking;
-	count_arrived(work, after, outcome);
-	control->used += (uint64) (outcome->loaded + outcome->extra) * BLCKSZ;
+	count_arrived(work, after);
+	work->control->used += (uint64) (outcome->loaded + outcome->extra) * BLCKSZ;
 	outcome->failed = lacking - outcome->over_budget;
 	if (rc == PC_STOPPED)
 		strlcpy(outcome->reason, "ended before it was done", sizeof(outcome->reason));
@@ -308,21 +364,49 @@ load_needed(Work *work, RestoreControl *control, SegmentOutcome *outcome)
 		strlcpy(outcome->reason, "over the memory budget", sizeof(outcome->reason));
 	pfree(after);
 	pfree(missing);
-	return rc != PC_STOPPED;
 }
 
 /*
- * Restores one segment: what is missing of it is loaded within the budget and counted afterwards.  False when wait()
- * ended it; the outcome then says how far it came.
+ * Begins to restore a segment: what is missing of it is asked for, within the budget.  NULL when that was nothing, and
+ * the outcome is complete; otherwise finish_segment() completes it.  Meanwhile others can be begun, so that a device
+ * has enough to do when segments are small.
+ *
+ * `work`, which is set as soon as there is something to give back, is for abandon_segment() after an error.
  */
-bool
-restore_segment(const struct sf_segment *segment, RestoreControl *control, SegmentOutcome *outcome)
+void
+begin_segment(const struct sf_segment *segment, RestoreControl *control, SegmentOutcome *outcome, SegmentWork **work)
 {
-	Work		work = {.fd = -1};
-	bool		finished = true;
+	*work = new_work(outcome);
+	if (open_work(*work, segment))
+	{
+		(*work)->control = control;
+		load_needed(*work);
+	}
+	else
+	{
+		close_work(*work);
+		*work = NULL;
+	}
+}
 
-	if (open_work(&work, segment, outcome))
-		finished = load_needed(&work, control, outcome);
-	close_work(&work);
-	return finished;
+/* whether something of the segment is still on its way */
+bool
+segment_is_in_flight(const SegmentWork *work)
+{
+	return work->rc == 0 && work->file.in_flight > 0;
+}
+
+/* Waits for what was asked for, and counts.  When wait() ended it, the outcome says how far it came. */
+void
+finish_segment(SegmentWork *work)
+{
+	settle(work);
+	close_work(work);
+}
+
+/* Gives back what an error has left behind. */
+void
+abandon_segment(SegmentWork *work)
+{
+	close_work(work);
 }

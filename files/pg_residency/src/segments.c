@@ -59,9 +59,16 @@ segment_open(const SegmentId *id, char *path, uint32 *blocks)
 				 errmsg("could not open file \"%s\": %m", path)));
 	}
 	if (fstat(fd, &st) != 0)
+	{
+		int			save_errno = errno;
+
+		/* a job survives this error, and there is no transaction to close the file */
+		CloseTransientFile(fd);
+		errno = save_errno;
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not stat file \"%s\": %m", path)));
+	}
 	*blocks = (uint32) Min(st.st_size / BLCKSZ, RELSEG_SIZE);
 	return fd;
 }

@@ -370,31 +370,16 @@ write_out(Writer *w)
 	resetStringInfo(&w->buffer);
 }
 
-/* which blocks the page cache holds; false when it holds none, and then the map is not filled */
+/* which blocks the page cache holds; false when it holds none */
 static bool
 map_page_cache(const char *path, int fd, uint32 blocks, bool cachestat, uint8 *map)
 {
-	uint64		bytes = (uint64) blocks * BLCKSZ;
-	struct pc_stat st;
-	int			rc;
+	uint64		resident;
+	int			rc = pc_survey(fd, blocks, BLCKSZ, cachestat ? PC_CACHESTAT : PC_MINCORE, map, &resident);
 
-	if (cachestat && pc_cachestat(fd, 0, bytes, &st) == 0)
-	{
-		if (st.cached == 0)
-			return false;
-		/* all of it: then there is no need to look at each page */
-		if (st.cached * pc_page_size() >= bytes)
-		{
-			memset(map, 0, pc_map_bytes(blocks));
-			for (uint32 b = 0; b < blocks; b++)
-				pc_set(map, b);
-			return true;
-		}
-	}
-	rc = pc_map(fd, blocks, BLCKSZ, map);
 	if (rc != 0)
 		report_kernel_error(rc, "look at the pages of", path);
-	return true;
+	return resident > 0;
 }
 
 static void

@@ -15,7 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SHORTEST_PAUSE 50		/* microseconds; a request of a fast device takes about two of them */
+/* microseconds between two looks at a request: about what a sleep costs, and what a fast device reads little in */
+#define SHORTEST_PAUSE 20
 #define LONGEST_PAUSE 5000
 
 /* how long a request may stay out before its blocks are read: the kernel may have given up on it */
@@ -24,6 +25,7 @@
 
 /* a request, and what rounding it to whole pages of up to 64 KiB may add */
 #define BUFFER_BYTES (PC_MAX_REQUEST_BYTES + 2 * 65536)
+#define BUFFER_PAGES (BUFFER_BYTES / 4096)
 
 /* a probe's single blocks: that many, that far from each other (beyond any gap worth reading) */
 #define PROBE_REQUESTS 64
@@ -34,26 +36,6 @@
 
 const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 16};
 const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS};
-
-struct request
-{
-	uint64_t	offset;			/* bytes */
-	uint32_t	length;			/* bytes */
-	uint32_t	blocks;			/* of it wanted, gaps not counted */
-};
-
-struct load
-{
-	const struct pc_loader *loader;
-	int			fd;
-	unsigned char *mapping;		/* of the whole file, never touched: mincore wants addresses */
-	char	   *buffer;			/* BUFFER_BYTES, only when something must be read */
-	struct request flight[PC_MAX_REQUESTS];
-	uint32_t	first;
-	uint32_t	count;
-	uint64_t	bytes;			/* in flight */
-	int			error;			/* the first one */
-};
 
 static int64_t
 now_us(void)
@@ -97,137 +79,201 @@ take_tokens(const struct pc_loader *loader, uint32_t bytes)
 	return false;
 }
 
-/* fills vec, a byte per page of the request; true when all of it is resident */
-static bool
-request_pages(const struct load *load, const struct request *r, unsigned char *vec)
+/* pages of the request */
+static size_t
+request_pages(const struct pc_request *r)
 {
-	size_t		pages = (r->length + pc_page_size() - 1) / pc_page_size();
+	return (r->length + pc_page_size() - 1) / pc_page_size();
+}
 
-	if (mincore(load->mapping + r->offset, r->length, vec) != 0)
+/*
+ * Whether all of the request is resident; if not, vec has a byte per page, or only the first is 0.  Until the page that
+ * came last the other times is there, that is all that is looked at.
+ */
+static bool
+has_arrived(struct pc_request *r, unsigned char *vec)
+{
+	unsigned char *at = r->file->mapping + r->offset;
+	size_t		page = pc_page_size();
+	size_t		pages = request_pages(r);
+
+	vec[0] = 0;
+	if (mincore(at + r->awaited * page, page, vec) != 0 || !(vec[0] & 1))
+	{
+		vec[0] = 0;
 		return false;
+	}
+	if (mincore(at, r->length, vec) != 0)
+	{
+		vec[0] = 0;
+		return false;
+	}
 	for (size_t i = 0; i < pages; i++)
 		if (!(vec[i] & 1))
+		{
+			r->awaited = (uint32_t) i;
 			return false;
+		}
 	return true;
 }
 
 /* reads what of the request is not resident, once */
 static void
-read_missing(struct load *load, const struct request *r, const unsigned char *vec)
+read_missing(struct pc_flight *flight, const struct pc_request *r)
 {
+	unsigned char vec[BUFFER_PAGES];
+	struct pc_file *file = r->file;
 	size_t		page = pc_page_size();
-	size_t		pages = (r->length + page - 1) / page;
+	size_t		pages = request_pages(r);
 
-	if (load->buffer == NULL && (load->buffer = malloc(BUFFER_BYTES)) == NULL)
+	if (flight->buffer == NULL && (flight->buffer = malloc(BUFFER_BYTES)) == NULL)
 	{
-		load->error = load->error ? load->error : -ENOMEM;
+		file->error = file->error ? file->error : -ENOMEM;
 		return;
 	}
+	if (mincore(file->mapping + r->offset, r->length, vec) != 0)
+		return;
 	for (size_t from = 0; from < pages;)
 	{
 		size_t		to = from;
 
 		while (to < pages && !(vec[to] & 1))
 			to++;
-		if (to > from && pread(load->fd, load->buffer, (to - from) * page, (off_t) (r->offset + from * page)) < 0)
-			load->error = load->error ? load->error : -errno;
+		if (to > from && pread(file->fd, flight->buffer, (to - from) * page, (off_t) (r->offset + from * page)) < 0)
+			file->error = file->error ? file->error : -errno;
 		from = to + 1;
 	}
 }
 
+/*
+ * How long to sleep before the oldest request is looked at again: half the time that one usually takes, so that the
+ * average can fall, and then small steps.
+ */
+static long
+next_pause(const struct pc_flight *flight, const struct pc_request *r, int64_t now)
+{
+	int64_t		step = flight->usual / 8;
+	int64_t		due = r->sent_at + flight->usual / 2 - now;
+
+	if (step < due)
+		step = due;
+	return step < SHORTEST_PAUSE ? SHORTEST_PAUSE : step > LONGEST_PAUSE ? LONGEST_PAUSE : (long) step;
+}
+
 /* waits for the oldest request; true when stopped */
 static bool
-finish_oldest(struct load *load)
+finish_oldest(struct pc_flight *flight)
 {
-	const struct pc_loader *loader = load->loader;
-	struct request r = load->flight[load->first];
-	unsigned char vec[BUFFER_BYTES / 4096];
-	int64_t		patience = now_us() + (loader->use_cachestat ? PATIENCE : PATIENCE_UNSEEN);
-	long		pause = SHORTEST_PAUSE;
+	struct pc_request *r = &flight->requests[flight->first];
+	const struct pc_loader *loader = r->file->loader;
+	unsigned char vec[BUFFER_PAGES];
+	int64_t		now = now_us();
+	int64_t		patience = now + (loader->use_cachestat ? PATIENCE : PATIENCE_UNSEEN);
+	struct pc_file *file;
+	uint32_t	blocks;
 
-	load->first = (load->first + 1) % PC_MAX_REQUESTS;
-	load->count--;
-	load->bytes -= r.length;
-	while (!request_pages(load, &r, vec))
+	for (unsigned looks = 1; !has_arrived(r, vec); looks++)
 	{
 		struct pc_stat st;
 
 		/* pages on their way are in the mapping already: fewer of them means that some were never asked for */
-		if (now_us() > patience ||
-			(loader->use_cachestat && pc_cachestat(load->fd, r.offset, r.length, &st) == 0 &&
-			 st.cached < (r.length + pc_page_size() - 1) / pc_page_size()))
+		if (now > patience ||
+			(loader->use_cachestat && (looks & (looks - 1)) == 0 &&
+			 pc_cachestat(r->file->fd, r->offset, r->length, &st) == 0 && st.cached < request_pages(r)))
 		{
-			read_missing(load, &r, vec);
+			read_missing(flight, r);
 			break;
 		}
-		if (loader->wait(loader->arg, pause))
+		if (loader->wait(loader->arg, next_pause(flight, r, now)))
+		{
+			flight->stopped = true;
 			return true;
-		if (pause < LONGEST_PAUSE)
-			pause *= 2;
+		}
+		now = now_us();
 	}
+	/* what a request usually takes, a moving average */
+	flight->usual += (now - r->sent_at - flight->usual) / 8;
+	file = r->file;
+	blocks = r->blocks;
+	flight->bytes -= r->length;
+	flight->first = (flight->first + 1) % PC_MAX_REQUESTS;
+	flight->count--;
+	file->in_flight--;
 	if (loader->progress)
-		loader->progress(loader->arg, r.blocks);
+		loader->progress(loader->arg, blocks);
 	return false;
 }
 
 /* sends one request as soon as the window has room for it; true when stopped */
 static bool
-submit(struct load *load, const struct request *r)
+submit(struct pc_flight *flight, struct pc_request *r)
 {
-	const struct pc_window *window = load->loader->window;
+	const struct pc_loader *loader = r->file->loader;
+	const struct pc_window *window = loader->window;
 	int			rc;
 
-	while (load->count == window->requests || (load->count > 0 && load->bytes + r->length > window->bytes))
-		if (finish_oldest(load))
+	while (flight->count >= window->requests || (flight->count > 0 && flight->bytes + r->length > window->bytes))
+		if (finish_oldest(flight))
 			return true;
-	if (take_tokens(load->loader, r->length) || load->loader->wait(load->loader->arg, 0))
+	if (take_tokens(loader, r->length) || loader->wait(loader->arg, 0))
+	{
+		flight->stopped = true;
 		return true;
-	rc = posix_fadvise(load->fd, (off_t) r->offset, r->length, POSIX_FADV_WILLNEED);
-	if (rc != 0 && load->error == 0)
-		load->error = -rc;
-	load->flight[(load->first + load->count) % PC_MAX_REQUESTS] = *r;
-	load->count++;
-	load->bytes += r->length;
+	}
+	r->awaited = (uint32_t) request_pages(r) - 1;
+	r->sent_at = now_us();
+	rc = posix_fadvise(r->file->fd, (off_t) r->offset, r->length, POSIX_FADV_WILLNEED);
+	if (rc != 0 && r->file->error == 0)
+		r->file->error = -rc;
+	flight->requests[(flight->first + flight->count) % PC_MAX_REQUESTS] = *r;
+	flight->count++;
+	flight->bytes += r->length;
+	r->file->in_flight++;
 	return false;
 }
 
-/* one run of blocks, in requests; true when stopped */
+/* sends the blocks from .. to - 1, gaps included, in requests; true when stopped */
 static bool
-submit_run(struct load *load, const uint8_t *want, uint32_t from, uint32_t to, uint32_t request_blocks)
+submit_run(struct pc_flight *flight, struct pc_file *file, const uint8_t *want, uint32_t from, uint32_t to,
+		   uint32_t request_blocks)
 {
-	uint32_t	size = load->loader->block_size;
+	uint32_t	size = file->loader->block_size;
 
 	for (uint32_t at = from; at < to; at += request_blocks)
 	{
 		uint32_t	n = to - at < request_blocks ? to - at : request_blocks;
-		struct request r = {(uint64_t) at * size, n * size, 0};
+		struct pc_request r = {.file = file, .offset = (uint64_t) at * size, .length = n * size};
 
 		/* mincore wants whole pages, and there are kernels whose page is larger than a block */
 		r.length += (uint32_t) (r.offset % pc_page_size());
 		r.offset -= r.offset % pc_page_size();
 		for (uint32_t i = at; i < at + n; i++)
 			r.blocks += pc_bit(want, i);
-		if (submit(load, &r))
+		if (submit(flight, &r))
 			return true;
 	}
 	return false;
 }
 
 int
-pc_load(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader)
+pc_start(struct pc_flight *flight, struct pc_file *file, int fd, const uint8_t *want, uint32_t nblocks,
+		 const struct pc_loader *loader)
 {
-	struct load load = {.loader = loader, .fd = fd};
 	uint32_t	most = loader->window->request_bytes;
 	uint32_t	bytes = loader->request_bytes < most ? loader->request_bytes : most;
 	uint32_t	request_blocks = bytes > loader->block_size ? bytes / loader->block_size : 1;
-	size_t		length = (size_t) nblocks * loader->block_size;
 	bool		stopped = false;
 
+	*file = (struct pc_file) {.fd = fd, .loader = loader};
 	if (nblocks == 0)
 		return 0;
-	load.mapping = mmap(NULL, length, PROT_NONE, MAP_SHARED, fd, 0);
-	if (load.mapping == MAP_FAILED)
+	file->length = (size_t) nblocks * loader->block_size;
+	file->mapping = mmap(NULL, file->length, PROT_NONE, MAP_SHARED, fd, 0);
+	if (file->mapping == MAP_FAILED)
+	{
+		file->mapping = NULL;
 		return -errno;
+	}
 	/* reading what is missing must not pull in more than that */
 	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 
@@ -241,15 +287,55 @@ pc_load(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *l
 			to = pc_next(want, nblocks, next, false);
 			next = pc_next(want, nblocks, to, true);
 		}
-		stopped = submit_run(&load, want, from, to, request_blocks);
+		stopped = submit_run(flight, file, want, from, to, request_blocks);
 		from = next;
 	}
-	while (load.count > 0 && !stopped)
-		stopped = finish_oldest(&load);
+	return stopped ? PC_STOPPED : 0;
+}
 
-	free(load.buffer);
-	munmap(load.mapping, length);
-	return stopped ? PC_STOPPED : load.error;
+int
+pc_finish(struct pc_flight *flight, struct pc_file *file)
+{
+	while (file->in_flight > 0 && !flight->stopped && !finish_oldest(flight))
+		;
+	pc_forget(flight, file);
+	return flight->stopped ? PC_STOPPED : file->error;
+}
+
+void
+pc_forget(struct pc_flight *flight, struct pc_file *file)
+{
+	uint32_t	kept = 0;
+
+	for (uint32_t i = 0; i < flight->count; i++)
+	{
+		const struct pc_request *r = &flight->requests[(flight->first + i) % PC_MAX_REQUESTS];
+
+		if (r->file == file)
+			flight->bytes -= r->length;
+		else
+			flight->requests[(flight->first + kept++) % PC_MAX_REQUESTS] = *r;
+	}
+	flight->count = kept;
+	file->in_flight = 0;
+	if (file->mapping != NULL)
+		munmap(file->mapping, file->length);
+	file->mapping = NULL;
+	if (flight->count == 0)
+	{
+		free(flight->buffer);
+		flight->buffer = NULL;
+	}
+}
+
+int
+pc_load(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader)
+{
+	struct pc_flight flight = {0};
+	struct pc_file file;
+	int			rc = pc_start(&flight, &file, fd, want, nblocks, loader);
+
+	return rc < 0 ? rc : pc_finish(&flight, &file);
 }
 
 /* loads the blocks and tells how long it took, seconds */

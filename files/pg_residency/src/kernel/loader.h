@@ -9,6 +9,7 @@
 #define PC_LOADER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -54,6 +55,53 @@ struct pc_loader
 
 /* The load was ended by wait(). */
 #define PC_STOPPED 1
+
+struct pc_request
+{
+	struct pc_file *file;
+	uint64_t	offset;			/* bytes */
+	uint32_t	length;			/* bytes */
+	uint32_t	blocks;			/* of it wanted, gaps not counted */
+	uint32_t	awaited;		/* page of it that is looked at first */
+	int64_t		sent_at;		/* microseconds, monotonic */
+};
+
+/* what is in flight of all files that are loaded side by side, the oldest request first; zero-initialised */
+struct pc_flight
+{
+	struct pc_request requests[PC_MAX_REQUESTS];
+	uint32_t	first;
+	uint32_t	count;
+	uint64_t	bytes;
+	int64_t		usual;			/* microseconds that a request takes */
+	bool		stopped;
+	char	   *buffer;			/* only when something must be read */
+};
+
+/* a file being loaded: pc_start() fills it, pc_finish() or pc_forget() ends it */
+struct pc_file
+{
+	int			fd;
+	const struct pc_loader *loader;
+	unsigned char *mapping;		/* of the whole file, never touched: mincore wants addresses */
+	size_t		length;
+	uint32_t	in_flight;		/* requests */
+	int			error;			/* the first one */
+};
+
+/*
+ * Asks for the blocks of the map, and returns when the last of them has been asked for; then other files can be
+ * started, under the same window.  0, PC_STOPPED, or a negative errno when nothing could be done, and then the file
+ * is not started.
+ */
+extern int	pc_start(struct pc_flight *flight, struct pc_file *file, int fd, const uint8_t *want, uint32_t nblocks,
+					 const struct pc_loader *loader);
+
+/* Waits until what the file asked for has come in, and ends it.  Returns as pc_load(). */
+extern int	pc_finish(struct pc_flight *flight, struct pc_file *file);
+
+/* Ends a file without waiting for it. */
+extern void pc_forget(struct pc_flight *flight, struct pc_file *file);
 
 /*
  * Loads the blocks of the map into the page cache.  Returns 0, PC_STOPPED, or a negative errno: the first error of

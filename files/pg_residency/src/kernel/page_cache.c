@@ -55,7 +55,16 @@ pc_popcount(const uint8_t *map, uint32_t nblocks)
 	uint64_t	n = 0;
 	uint32_t	whole = nblocks / 8;
 
-	for (uint32_t i = 0; i < whole; i++)
+	uint32_t	words = nblocks / 64;
+
+	for (uint32_t i = 0; i < words; i++)
+	{
+		uint64_t	word;
+
+		memcpy(&word, map + (size_t) i * 8, sizeof(word));
+		n += (uint64_t) __builtin_popcountll(word);
+	}
+	for (uint32_t i = words * 8; i < whole; i++)
 		n += (uint64_t) __builtin_popcount(map[i]);
 	for (uint32_t i = whole * 8; i < nblocks; i++)
 		n += pc_bit(map, i);
@@ -109,13 +118,34 @@ check_owner(int fd)
 	return (geteuid() == 0 || geteuid() == st.st_uid) ? 0 : -EPERM;
 }
 
-/* marks the blocks first .. first + n - 1, whose first byte is the mapping's */
+/* the bits of eight bytes, each of which holds one in its lowest place: 0 or 1 for each pair, four in all */
+static inline unsigned
+pairs_of(const unsigned char *pages)
+{
+	uint64_t	p;
+
+	memcpy(&p, pages, sizeof(p));
+	p &= p >> 8;
+	p &= UINT64_C(0x0001000100010001);
+	/* shifts bit 16 i to bit 48 + i; no two of the products' bits fall on one place */
+	return (unsigned) ((p * UINT64_C(0x0001000200040008)) >> 48) & 0xf;
+}
+
+/* fills the map of n blocks from a byte for each of their pages */
 static void
-mark_blocks(uint8_t *map, uint32_t first, uint32_t n, uint32_t block_size, const unsigned char *pages)
+mark_blocks(uint8_t *map, uint32_t n, uint32_t block_size, const unsigned char *pages)
 {
 	size_t		page = pc_page_size();
+	uint32_t	i = 0;
 
-	for (uint32_t i = 0; i < n; i++)
+	memset(map, 0, pc_map_bytes(n));
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	/* nearly everybody's: eight blocks of two pages at a time */
+	if (block_size == 2 * page)
+		for (; i + 8 <= n; i += 8)
+			map[i >> 3] = (uint8_t) (pairs_of(pages + 2 * (size_t) i) | pairs_of(pages + 2 * (size_t) i + 8) << 4);
+#endif
+	for (; i < n; i++)
 	{
 		size_t		from = (size_t) i * block_size / page;
 		size_t		to = ((size_t) (i + 1) * block_size - 1) / page;
@@ -124,71 +154,119 @@ mark_blocks(uint8_t *map, uint32_t first, uint32_t n, uint32_t block_size, const
 		for (size_t p = from; p <= to && resident; p++)
 			resident = pages[p] & 1;
 		if (resident)
-			pc_set(map, first + i);
+			pc_set(map, i);
 	}
+}
+
+static void
+set_all(uint8_t *map, uint32_t n)
+{
+	memset(map, 0xff, n / 8);
+	if (n % 8 != 0)
+		map[n / 8] = (uint8_t) ((1u << n % 8) - 1);
+}
+
+/* maps the n blocks from `first` on by mincore(2), into a map of their own */
+static int
+map_window(int fd, uint32_t first, uint32_t n, uint32_t block_size, uint8_t *map)
+{
+	unsigned char pages[WINDOW_BYTES / SMALLEST_PAGE];
+	size_t		length = (size_t) n * block_size;
+	void	   *addr = mmap(NULL, length, PROT_NONE, MAP_SHARED, fd, (off_t) first * block_size);
+	int			rc = 0;
+
+	if (addr == MAP_FAILED)
+		return -errno;
+	if (mincore(addr, length, pages) != 0)
+		rc = -errno;
+	munmap(addr, length);
+	if (rc == 0)
+		mark_blocks(map, n, block_size, pages);
+	return rc;
+}
+
+/* one window through cachestat(2); false when that is no answer */
+static bool
+ask_cachestat(int fd, uint32_t first, uint32_t n, uint32_t block_size, enum pc_trust trust, struct pc_stat *st, uint8_t *map)
+{
+	uint64_t	length = (uint64_t) n * block_size;
+
+	if (trust == PC_MINCORE || pc_cachestat(fd, (uint64_t) first * block_size, length, st) != 0)
+	{
+		*st = (struct pc_stat) {0};
+		return false;
+	}
+	if (st->cached == 0)
+		memset(map, 0, pc_map_bytes(n));
+	else if (trust == PC_CACHESTAT && st->cached >= (length + pc_page_size() - 1) / pc_page_size())
+		set_all(map, n);
+	else
+		return false;
+	return true;
+}
+
+/*
+ * Window by window.  cachestat(2) costs next to nothing where a window is cold or lies in large folios, and a quarter
+ * of mincore(2) where it is full of small ones.  Where it is partly cached it is a waste: so after such a window it is
+ * left out until mincore() has found one all alike, unless what is dirty must be known.
+ */
+static int
+look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t *map, uint64_t *resident, uint64_t *dirty)
+{
+	uint8_t		one[WINDOW_BYTES / SMALLEST_PAGE / 8];
+	uint32_t	window = (uint32_t) (WINDOW_BYTES / block_size / 8) * 8;	/* so that each begins a byte of the map */
+	bool		partly = false;
+	int			rc = check_owner(fd);
+
+	*resident = 0;
+	for (uint32_t first = 0; first < nblocks && rc == 0; first += window)
+	{
+		uint32_t	n = nblocks - first < window ? nblocks - first : window;
+		uint8_t    *here = map ? map + first / 8 : one;
+		struct pc_stat st = {0};
+		uint64_t	found;
+
+		if ((partly && !dirty) || !ask_cachestat(fd, first, n, block_size, trust, &st, here))
+			rc = map_window(fd, first, n, block_size, here);
+		found = pc_popcount(here, n);
+		partly = found > 0 && (found < n || trust != PC_CACHESTAT);
+		*resident += found;
+		if (dirty)
+			*dirty += st.dirty + st.writeback;
+	}
+	return rc;
+}
+
+int
+pc_survey(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t *map, uint64_t *resident)
+{
+	memset(map, 0, pc_map_bytes(nblocks));
+	return look(fd, nblocks, block_size, trust, map, resident, NULL);
 }
 
 int
 pc_map(int fd, uint32_t nblocks, uint32_t block_size, uint8_t *map)
 {
-	unsigned char pages[WINDOW_BYTES / SMALLEST_PAGE];
-	uint32_t	window = (uint32_t) (WINDOW_BYTES / block_size);
-	int			rc = check_owner(fd);
+	uint64_t	resident;
 
-	memset(map, 0, pc_map_bytes(nblocks));
-	if (rc != 0)
-		return rc;
-	for (uint32_t first = 0; first < nblocks; first += window)
-	{
-		uint32_t	n = nblocks - first < window ? nblocks - first : window;
-		size_t		length = (size_t) n * block_size;
-		void	   *addr = mmap(NULL, length, PROT_NONE, MAP_SHARED, fd, (off_t) first * block_size);
-
-		if (addr == MAP_FAILED)
-			return -errno;
-		if (mincore(addr, length, pages) != 0)
-			rc = -errno;
-		munmap(addr, length);
-		if (rc != 0)
-			return rc;
-		mark_blocks(map, first, n, block_size, pages);
-	}
-	return 0;
+	return pc_survey(fd, nblocks, block_size, PC_MINCORE, map, &resident);
 }
 
 int
 pc_count(int fd, uint32_t nblocks, uint32_t block_size, bool use_cachestat, struct pc_count *count)
 {
-	uint64_t	length = (uint64_t) nblocks * block_size;
-	uint64_t	pages = (length + pc_page_size() - 1) / pc_page_size();
-	uint8_t		map[WINDOW_BYTES / SMALLEST_PAGE];
+	enum pc_trust trust = use_cachestat ? PC_CACHESTAT : PC_MINCORE;
+	uint64_t	dirty = 0;
 	struct pc_stat st;
 	int			rc;
 
 	*count = (struct pc_count) {.blocks = nblocks, .dirty = -1};
-	if (nblocks == 0)
-	{
-		count->dirty = 0;
-		return 0;
-	}
-	if (use_cachestat && pc_cachestat(fd, 0, length, &st) == 0)
-	{
-		count->dirty = (int64_t) (((st.dirty + st.writeback) * pc_page_size() + block_size - 1) / block_size);
-		if (st.cached == 0)
-			return 0;
-		if (st.cached >= pages)
-		{
-			count->resident = nblocks;
-			return 0;
-		}
-	}
-	/* partly cached, or nobody to ask: the map; a relation's segment has 131,072 blocks at most */
-	if (pc_map_bytes(nblocks) > sizeof(map))
-		return -EFBIG;
-	if ((rc = pc_map(fd, nblocks, block_size, map)) != 0)
-		return rc;
-	count->resident = pc_popcount(map, nblocks);
-	return 0;
+	if (use_cachestat && pc_cachestat(fd, 0, 1, &st) != 0)
+		trust = PC_MINCORE;
+	rc = look(fd, nblocks, block_size, trust, NULL, &count->resident, &dirty);
+	if (nblocks == 0 || trust != PC_MINCORE)
+		count->dirty = (int64_t) ((dirty * pc_page_size() + block_size - 1) / block_size);
+	return rc;
 }
 
 int

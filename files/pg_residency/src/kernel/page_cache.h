@@ -80,6 +80,17 @@ extern bool pc_cachestat_is_honest(int fd);
  */
 extern int	pc_map(int fd, uint32_t nblocks, uint32_t block_size, uint8_t *map);
 
+/* what is asked about a window of a file before its pages are looked at one by one */
+enum pc_trust
+{
+	PC_MINCORE,					/* nothing */
+	PC_CACHESTAT_COLD,			/* cachestat(2), believed when it finds nothing: what it counts may still be on its way */
+	PC_CACHESTAT				/* cachestat(2), believed when it finds nothing or everything */
+};
+
+/* Maps as pc_map() does, and counts; anything but PC_MINCORE only where pc_cachestat_is_honest(). */
+extern int	pc_survey(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t *map, uint64_t *resident);
+
 /* Counts; use_cachestat is the answer of pc_cachestat_is_honest() for this file system. */
 extern int	pc_count(int fd, uint32_t nblocks, uint32_t block_size, bool use_cachestat, struct pc_count *count);
 

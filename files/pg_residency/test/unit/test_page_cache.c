@@ -218,6 +218,84 @@ test_map_and_count(void **state)
 	free(buffer);
 }
 
+/* windows of 64 MiB that are cold, full, or partly cached, in every order: the quick way finds what mincore finds */
+static void
+test_mixed_windows(void **state)
+{
+	static const char *const mixes[] = {"cold full", "full cold", "part cold", "part full", "cold part", "full part", "full full"};
+	uint32_t	window = 64 * 1024 * 1024 / BLOCK;
+	bool		honest = pc_cachestat_is_honest(fd);
+
+	(void) state;
+	for (size_t i = 0; i < sizeof(mixes) / sizeof(mixes[0]); i++)
+	{
+		struct pc_loader loader = new_loader(0);
+		const char *second = strchr(mixes[i], ' ') + 1;
+
+		memset(want, 0, sizeof(want));
+		for (uint32_t b = 0; b < BLOCKS; b++)
+		{
+			const char *how = b < window ? mixes[i] : second;
+
+			if (how[0] == 'f' || (how[0] == 'p' && b % 3 == 0))
+				pc_set(want, b);
+		}
+		evict_all();
+		assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
+		for (int trust = PC_MINCORE; trust <= (honest ? PC_CACHESTAT : PC_MINCORE); trust++)
+		{
+			struct pc_count count;
+			uint64_t	resident;
+			int			attempt = 0;
+
+			/* again if the kernel took some back between the two looks */
+			do
+			{
+				own_mincore(before);
+				memset(after, 0xff, sizeof(after));
+				assert_int_equal(pc_survey(fd, BLOCKS, BLOCK, (enum pc_trust) trust, after, &resident), 0);
+			} while (memcmp(after, before, pc_map_bytes(BLOCKS)) != 0 && ++attempt < 5);
+			assert_memory_equal(after, before, pc_map_bytes(BLOCKS));
+			assert_int_equal(resident, pc_popcount(before, BLOCKS));
+			assert_in_range(resident, pc_popcount(want, BLOCKS) * 0.9, pc_popcount(want, BLOCKS));
+			assert_int_equal(pc_count(fd, BLOCKS, BLOCK, trust != PC_MINCORE, &count), 0);
+			assert_in_range(count.resident, resident * 0.98, resident);
+		}
+	}
+}
+
+/* the map is right whatever a block is to a page */
+static void
+test_block_sizes(void **state)
+{
+	struct pc_loader loader = new_loader(0);
+	uint32_t	page = (uint32_t) pc_page_size();
+
+	(void) state;
+	want_runs(3, 4);
+	evict_all();
+	assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
+	for (uint32_t size = page; size <= 4 * page; size += page)
+	{
+		uint32_t	n = (uint32_t) ((uint64_t) BLOCKS * BLOCK / size);
+		uint8_t    *map = malloc(pc_map_bytes(n));
+		uint8_t    *pages = malloc(pc_map_bytes(4 * n));
+
+		assert_int_equal(pc_map(fd, (uint32_t) ((uint64_t) n * size / page), page, pages), 0);
+		assert_int_equal(pc_map(fd, n, size, map), 0);
+		for (uint32_t b = 0; b < n; b++)
+		{
+			bool		all = true;
+
+			for (uint32_t p = b * (size / page); p < (b + 1) * (size / page); p++)
+				all = all && pc_bit(pages, p);
+			assert_int_equal(pc_bit(map, b), all);
+		}
+		free(map);
+		free(pages);
+	}
+}
+
 static void
 test_dirty(void **state)
 {
@@ -268,7 +346,7 @@ test_another_owner(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* complete and exact, whatever the pattern */
+/* complete and exact, whatever the pattern; the kernel may take some back meanwhile, but hardly three times */
 static void
 test_load_patterns(void **state)
 {
@@ -277,17 +355,59 @@ test_load_patterns(void **state)
 	(void) state;
 	for (size_t i = 0; i < 2 * sizeof(patterns) / sizeof(patterns[0]); i++)
 	{
-		struct pc_loader loader = new_loader(0);
 		uint64_t	wanted = want_runs(patterns[i / 2][0], patterns[i / 2][1]);
+		uint64_t	missing = wanted;
 
-		loader.window = i % 2 ? &pc_aggressive : &pc_gentle;
-		evict_all();
-		assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
-		own_mincore(after);
-		assert_int_equal(not_in(after, want), 0);
-		assert_in_range(not_in(want, after), 0, wanted / 50);
-		assert_int_equal(progressed, wanted);
+		for (int attempt = 0; attempt < 3 && missing > wanted / 50; attempt++)
+		{
+			struct pc_loader loader = new_loader(0);
+
+			loader.window = i % 2 ? &pc_aggressive : &pc_gentle;
+			evict_all();
+			assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
+			own_mincore(after);
+			assert_int_equal(not_in(after, want), 0);
+			assert_int_equal(progressed, wanted);
+			missing = not_in(want, after);
+		}
+		assert_in_range(missing, 0, wanted / 50);
 	}
+}
+
+/* several files under one window: here one file in four parts, each a file to the loader */
+static void
+test_load_side_by_side(void **state)
+{
+	struct pc_loader loader = new_loader(0);
+	struct pc_flight flight = {0};
+	struct pc_file files[4];
+	static uint8_t parts[4][BLOCKS / 8 + 1];
+	uint64_t	wanted = want_runs(2, 30);
+
+	(void) state;
+	evict_all();
+	memset(parts, 0, sizeof(parts));
+	for (uint32_t b = 0; b < BLOCKS; b++)
+		if (pc_bit(want, b))
+			pc_set(parts[b / 32 % 4], b);
+	for (int i = 0; i < 4; i++)
+	{
+		assert_int_equal(pc_start(&flight, &files[i], fd, parts[i], BLOCKS, &loader), 0);
+		assert_in_range(flight.count, 1, pc_gentle.requests);
+		assert_in_range(flight.bytes, 1, pc_gentle.bytes);
+	}
+	/* one that is given up leaves the others alone, and nothing of its own behind */
+	pc_forget(&flight, &files[3]);
+	for (uint32_t i = 0; i < flight.count; i++)
+		assert_true(flight.requests[(flight.first + i) % PC_MAX_REQUESTS].file != &files[3]);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pc_finish(&flight, &files[i]), 0);
+	assert_int_equal(flight.count, 0);
+	assert_int_equal(flight.bytes, 0);
+	own_mincore(after);
+	assert_int_equal(not_in(after, want), 0);
+	assert_in_range(not_in(want, after), 0, wanted / 50 + pc_gentle.requests * 2);
+	assert_in_range(progressed, wanted - pc_gentle.requests * 2, wanted);
 }
 
 /* gaps are read along up to the size asked for, and not beyond */
@@ -401,9 +521,12 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bits),
 		cmocka_unit_test(test_map_and_count),
+		cmocka_unit_test(test_mixed_windows),
+		cmocka_unit_test(test_block_sizes),
 		cmocka_unit_test(test_dirty),
 		cmocka_unit_test(test_another_owner),
 		cmocka_unit_test(test_load_patterns),
+		cmocka_unit_test(test_load_side_by_side),
 		cmocka_unit_test(test_load_gaps),
 		cmocka_unit_test(test_load_stops),
 		cmocka_unit_test(test_load_rate),
