@@ -105,8 +105,8 @@ CREATE FUNCTION residency_job_list(
     OUT job int, OUT snapshot text, OUT generation int, OUT state text, OUT pid int,
     OUT started_at timestamptz, OUT finished_at timestamptz, OUT segments int, OUT segments_done int,
     OUT planned bigint, OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint, OUT over_budget bigint,
-    OUT gone bigint, OUT failed bigint, OUT budget_bytes bigint, OUT rate_bytes bigint,
-    OUT buffers_wanted bigint, OUT buffers_resident bigint, OUT message text)
+    OUT gone bigint, OUT failed bigint, OUT budget_bytes bigint, OUT rate_bytes bigint, OUT time_limit int,
+    OUT buffers_wanted bigint, OUT buffers_resident bigint, OUT buffers_loaded bigint, OUT message text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
 
@@ -117,10 +117,10 @@ CREATE FUNCTION residency_job_segments(
     job int,
     OUT segment_no int, OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint,
     OUT over_budget bigint, OUT gone bigint, OUT failed bigint, OUT reason text,
-    OUT tablespace oid, OUT database oid, OUT relfilenumber oid, OUT fork text, OUT segment int)
+    OUT tablespace oid, OUT database oid, OUT relfilenumber oid, OUT fork text, OUT segment int, OUT done boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
-COMMENT ON FUNCTION residency_job_segments(int) IS 'what became of each segment that a restore has done';
+COMMENT ON FUNCTION residency_job_segments(int) IS 'the segments of a restore, in its order, and what became of each that is done';
 
 -- --- changing ---
 

@@ -339,6 +339,14 @@ wait_for_machine(Run *run)
 	job_write(run->fd, &run->job);
 }
 
+/* the segment of the snapshot that is the n-th of the plan; NULL when that is a whole file */
+static const struct sf_segment *
+planned_in_snapshot(const Run *run, int n, const struct sf_segment *in_snapshot, PlannedSegment *planned)
+{
+	job_read_planned(run->fd, n, planned);
+	return planned->segment_no > 0 ? &in_snapshot[planned->segment_no - 1] : NULL;
+}
+
 /* the databases that have something in shared buffers to bring back, InvalidOid for the shared catalogs */
 static List *
 databases_of(const Run *run, const struct sf_segment *in_snapshot)
@@ -348,12 +356,10 @@ databases_of(const Run *run, const struct sf_segment *in_snapshot)
 	for (int i = 0; i < run->job.segments; i++)
 	{
 		PlannedSegment planned;
-		const struct sf_segment *segment;
+		const struct sf_segment *segment = planned_in_snapshot(run, i, in_snapshot, &planned);
 
-		job_read_planned(run->fd, i, &planned);
-		if (planned.segment_no == 0)
+		if (segment == NULL)
 			continue;
-		segment = &in_snapshot[planned.segment_no - 1];
 		if (segment->layers[SF_BUFFERS_COOL].blocks + segment->layers[SF_BUFFERS_HOT].blocks > 0)
 			databases = list_append_unique_oid(databases, planned.id.database);
 	}
@@ -375,6 +381,43 @@ wait_for_worker(Run *run, BackgroundWorkerHandle *handle)
 	return true;
 }
 
+/* which of a segment's blocks were in shared buffers; in palloc'd memory */
+static uint8 *
+wanted_buffers(const struct sf_segment *segment)
+{
+	uint8	   *buffers = palloc(pc_map_bytes(segment->blocks));
+	uint8	   *layer = palloc(pc_map_bytes(segment->blocks));
+
+	sf_read_layer(segment, SF_BUFFERS_HOT, buffers);
+	sf_read_layer(segment, SF_BUFFERS_COOL, layer);
+	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
+		buffers[i] |= layer[i];
+	pfree(layer);
+	return buffers;
+}
+
+/* leaves of the map what is in shared buffers now; how many blocks these are */
+static int64
+keep_resident_buffers(const struct sf_segment *segment, uint8 *buffers)
+{
+	SegmentId	id = snapshot_segment_id(segment);
+
+	for (uint32 b = pc_next(buffers, segment->blocks, 0, true); b < segment->blocks; b = pc_next(buffers, segment->blocks, b + 1, true))
+		if (!block_in_shared_buffers(&id, b))
+			pc_clear(buffers, b);
+	return (int64) pc_popcount(buffers, segment->blocks);
+}
+
+static void
+count_buffers_before(Run *run, const struct sf_segment *segment)
+{
+	uint8	   *buffers = wanted_buffers(segment);
+
+	run->job.buffers_wanted += (int64) pc_popcount(buffers, segment->blocks);
+	run->job.buffers_before += keep_resident_buffers(segment, buffers);
+	pfree(buffers);
+}
+
 /*
  * Counts which of a segment's buffers are back.  Blocks that the page cache did not hold when the snapshot was taken
  * were only passing through it: they are dropped there.
@@ -383,23 +426,13 @@ static void
 settle_buffers(Run *run, const struct sf_segment *segment, bool loaded)
 {
 	SegmentId	id = snapshot_segment_id(segment);
-	uint8	   *buffers = palloc(pc_map_bytes(segment->blocks));
+	uint8	   *buffers = wanted_buffers(segment);
 	uint8	   *layer = palloc(pc_map_bytes(segment->blocks));
 	char		path[MAXPGPATH];
 	uint32		blocks;
 	int			fd;
 
-	sf_read_layer(segment, SF_BUFFERS_HOT, buffers);
-	sf_read_layer(segment, SF_BUFFERS_COOL, layer);
-	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
-		buffers[i] |= layer[i];
-	run->job.buffers_wanted += (int64) pc_popcount(buffers, segment->blocks);
-	for (uint32 b = pc_next(buffers, segment->blocks, 0, true); b < segment->blocks; b = pc_next(buffers, segment->blocks, b + 1, true))
-		if (block_in_shared_buffers(&id, b))
-			run->job.buffers_resident++;
-		else
-			pc_clear(buffers, b);
-
+	run->job.buffers_resident += keep_resident_buffers(segment, buffers);
 	sf_read_layer(segment, SF_PAGE_CACHE, layer);
 	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
 		buffers[i] &= (uint8) ~layer[i];
@@ -418,11 +451,16 @@ restore_buffers(Run *run, const struct sf_segment *in_snapshot)
 {
 	List	   *databases = databases_of(run, in_snapshot);
 	bool		shared = list_member_oid(databases, InvalidOid);
+	const struct sf_segment *segment;
+	PlannedSegment planned;
 	ListCell   *cell;
 
 	databases = list_delete_oid(databases, InvalidOid);
 	if (shared && databases == NIL)
 		databases = list_make1_oid(Template1DbOid);
+	for (int i = 0; i < run->job.segments && !run_wait(run, 0); i++)
+		if ((segment = planned_in_snapshot(run, i, in_snapshot, &planned)) != NULL)
+			count_buffers_before(run, segment);
 	foreach(cell, databases)
 	{
 		BackgroundWorkerHandle *handle = start_buffer_worker(run->job.job, lfirst_oid(cell), shared);
@@ -437,13 +475,8 @@ restore_buffers(Run *run, const struct sf_segment *in_snapshot)
 		shared = false;
 	}
 	for (int i = 0; i < run->job.segments && !run_wait(run, 0); i++)
-	{
-		PlannedSegment planned;
-
-		job_read_planned(run->fd, i, &planned);
-		if (planned.segment_no > 0)
-			settle_buffers(run, &in_snapshot[planned.segment_no - 1], planned.outcome.loaded > 0);
-	}
+		if ((segment = planned_in_snapshot(run, i, in_snapshot, &planned)) != NULL)
+			settle_buffers(run, segment, planned.outcome.loaded > 0);
 }
 
 static bool
@@ -911,7 +944,7 @@ residency_cancel(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(true);
 }
 
-#define JOB_COLUMNS 22
+#define JOB_COLUMNS 24
 
 PG_FUNCTION_INFO_V1(residency_job_list);
 Datum
@@ -959,11 +992,14 @@ residency_job_list(PG_FUNCTION_ARGS)
 		values[17] = Int64GetDatum(job.budget_bytes);
 		values[18] = Int64GetDatum(job.rate_bytes);
 		nulls[18] = job.rate_bytes == 0;
-		values[19] = Int64GetDatum(job.buffers_wanted);
-		values[20] = Int64GetDatum(job.buffers_resident);
-		nulls[19] = nulls[20] = !job.shared_buffers;
-		values[21] = CStringGetTextDatum(job.message);
-		nulls[21] = job.message[0] == '\0';
+		values[19] = Int32GetDatum(job.time_limit);
+		nulls[19] = job.time_limit == 0;
+		values[20] = Int64GetDatum(job.buffers_wanted);
+		values[21] = Int64GetDatum(job.buffers_resident);
+		values[22] = Int64GetDatum(Max(job.buffers_resident - job.buffers_before, 0));
+		nulls[20] = nulls[21] = nulls[22] = !job.shared_buffers;
+		values[23] = CStringGetTextDatum(job.message);
+		nulls[23] = job.message[0] == '\0';
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

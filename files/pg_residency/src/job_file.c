@@ -251,7 +251,7 @@ residency_job_segments(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("there is no job %d", number),
 				 errhint("View residency_jobs has those that are remembered.")));
-	rsinfo = result_set(fcinfo, OUTCOME_COLUMNS + 5);
+	rsinfo = result_set(fcinfo, OUTCOME_COLUMNS + 6);
 	job_path(number, path);
 	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
 	if (fd < 0)
@@ -260,13 +260,16 @@ residency_job_segments(PG_FUNCTION_ARGS)
 				 errmsg("could not open file \"%s\": %m", path)));
 	for (int i = 0; i < job.segments; i++)
 	{
-		Datum		values[OUTCOME_COLUMNS + 5];
-		bool		nulls[OUTCOME_COLUMNS + 5] = {false};
+		Datum		values[OUTCOME_COLUMNS + 6];
+		bool		nulls[OUTCOME_COLUMNS + 6] = {false};
 
 		CHECK_FOR_INTERRUPTS();
 		job_read_planned(fd, i, &planned);
 		if (!planned.done)
-			continue;
+		{
+			memset(&planned.outcome, 0, sizeof(planned.outcome));
+			planned.outcome.wanted = planned.wanted;
+		}
 		outcome_values(planned.segment_no, &planned.outcome, values, nulls);
 		nulls[0] = planned.segment_no == 0;
 		values[OUTCOME_COLUMNS] = ObjectIdGetDatum(planned.id.tablespace);
@@ -274,6 +277,7 @@ residency_job_segments(PG_FUNCTION_ARGS)
 		values[OUTCOME_COLUMNS + 2] = ObjectIdGetDatum(planned.id.relfilenumber);
 		values[OUTCOME_COLUMNS + 3] = CStringGetTextDatum(forkNames[planned.id.fork]);
 		values[OUTCOME_COLUMNS + 4] = Int32GetDatum((int32) planned.id.segment);
+		values[OUTCOME_COLUMNS + 5] = BoolGetDatum(planned.done);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	CloseTransientFile(fd);

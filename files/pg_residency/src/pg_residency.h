@@ -195,7 +195,8 @@ typedef struct Job
 	bool		aggressive;
 	bool		shared_buffers; /* are to be filled again too */
 	int64		buffers_wanted;
-	int64		buffers_resident;	/* counted when that was done */
+	int64		buffers_before; /* of them in shared buffers when their turn came */
+	int64		buffers_resident;	/* and when that was done */
 	int64		arriving;		/* blocks of the segment now being loaded that have come in */
 	SegmentOutcome total;		/* of the segments done */
 	char		snapshot[SF_NAME_BYTES + 16];	/* name@generation; empty: no snapshot, only whole files */

@@ -355,7 +355,8 @@ settle(SegmentWork *work)
 	outcome->resident = outcome->wanted - outcome->gone - lacking;
 	count_arrived(work, after);
 	work->control->used += (uint64) (outcome->loaded + outcome->extra) * BLCKSZ;
-	outcome->failed = lacking - outcome->over_budget;
+	/* what was not waited for has not failed */
+	outcome->failed = rc == PC_STOPPED ? 0 : lacking - outcome->over_budget;
 	if (rc == PC_STOPPED)
 		strlcpy(outcome->reason, "ended before it was done", sizeof(outcome->reason));
 	else if (outcome->failed > 0)

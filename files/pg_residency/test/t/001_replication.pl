@@ -155,7 +155,7 @@ is($other->safe_psql($_, "SELECT coalesce(($buffers), 0)"), '0', "a restart empt
 my $filled = $other->safe_psql('postgres', "SELECT residency_restore_start('buffers', '{\"shared_buffers\": true}')");
 $other->poll_query_until('postgres', "SELECT state = 'done' FROM residency_jobs WHERE job = $filled") or die "job $filled does not end";
 cmp_ok($other->safe_psql($_, $buffers), '>=', 360, "they are back ($_)") for qw(postgres second);
-is($other->safe_psql('postgres', "SELECT buffers_resident BETWEEN 0.9 * buffers_wanted AND buffers_wanted AND buffers_wanted >= 800 FROM residency_jobs WHERE job = $filled"),
+is($other->safe_psql('postgres', "SELECT buffers_resident BETWEEN 0.9 * buffers_wanted AND buffers_wanted AND buffers_wanted >= 800 AND buffers_loaded BETWEEN 1 AND buffers_resident FROM residency_jobs WHERE job = $filled"),
 	't', 'and counted');
 cmp_ok(cached($other, 'hot'), '<=', 200, 'and do not stay in the page cache as well, says fincore');
 $other->safe_psql('postgres', 'DROP DATABASE second');
