@@ -18,7 +18,12 @@ from typing import Any, Dict, Optional
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.pgfleet.cache.plugins.module_utils._restore import RUNNING, STOPPING, WAIT_TIMEOUT
+from ansible_collections.pgfleet.cache.plugins.module_utils._restore import (
+    LOST_JOB,
+    RUNNING,
+    STOPPING,
+    WAIT_TIMEOUT,
+)
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_seconds
 
 MODULE = "pgfleet.cache.residency_restore"
@@ -71,7 +76,10 @@ class ActionModule(ActionBase):
                 spoken = (result["progress"], time.monotonic())
                 display.display(progress_line(host, result))
         own = bool(started["queries"])
-        result["changed"] = result.get("loaded", 0) > (0 if own else started["loaded"])
+        result["changed"] = result.get("loaded", 0) > (0 if own else started["loaded"]) or bool(result.get("buffers_loaded"))
+        if result.get("failed") and result.get("job") is None:  # the server cannot be asked any more
+            result.update(job=started["job"], snapshot=started["snapshot"], changed=own)
+            result["msg"] += " " + LOST_JOB % (started["job"], started["snapshot"] or "relations without a snapshot")
         result["queries"] = started["queries"] + result.get("queries", [])
         result["expected_seconds"] = started["expected_seconds"]
         result["warnings"] = started.get("warnings", []) + [

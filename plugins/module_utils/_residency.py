@@ -75,6 +75,7 @@ class Measurement:
     total: Amount = field(default_factory=Amount)
     relations: List[Tuple[Place, Amount]] = field(default_factory=list)  # coldest first
     segments: List[Segment] = field(default_factory=list)  # coldest first
+    failed: Dict[str, int] = field(default_factory=dict)  # blocks, by the job's reason
 
 
 def place_of(row: Row) -> Place:
@@ -128,7 +129,7 @@ def job_outcome(session: Session, job: int) -> Dict[Tuple[Place, str, int], Row]
     return {
         (place_of(row), row["fork"], row["segment"]): row
         for row in session.rows(
-            "SELECT tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment, loaded, over_budget, reason"
+            "SELECT tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment, loaded, over_budget, failed, reason"
             " FROM residency_job_segments(%s)",
             (job,),
         )
@@ -146,6 +147,9 @@ def summarize(rows: Iterable[Row], outcome: Mapping[Tuple[Place, str, int], Row]
             row["wanted"], row["resident"], row["gone"], job_row.get("over_budget", 0), job_row.get("loaded", 0)
         )
         result.total.add(amount)
+        if job_row.get("failed", 0):
+            reason = job_row["reason"] or "unknown reason"
+            result.failed[reason] = result.failed.get(reason, 0) + job_row["failed"]
         by_place.setdefault(place, Amount()).add(amount)
         result.segments.append(
             Segment(row["segment_no"], place, row["fork"], row["segment"], amount, job_row.get("reason"))

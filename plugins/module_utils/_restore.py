@@ -31,6 +31,7 @@ RUNNING = ("starting", "waiting", "running")
 WAIT_TIMEOUT = 3600
 STOPPING = 5  # seconds that a job may take to notice its own time limit
 DEADLINE_SLACK = 5  # seconds by which a job that was started for a deadline may seem to miss it
+LOST_JOB = "Job %d was restoring %s: the view residency_jobs tells how far it came."
 LONGEST_WAIT = 2147483647  # seconds
 NAMED = 5  # relations named in a message
 TELLING = 2048  # blocks that a job must have loaded to tell a rate: of fewer, starting and small files are most of its time
@@ -39,7 +40,7 @@ TELLING = 2048  # blocks that a job must have loaded to tell a rate: of fewer, s
 # at hand is the difference to the segments' own counts.
 _JOBS = """
 SELECT job, snapshot, generation, state, planned, loaded, extra, over_budget, failed, budget_bytes, rate_bytes, time_limit,
-       message,
+       buffers_wanted, buffers_resident, buffers_loaded, message,
        extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at)::float8 AS seconds,
        resident + over_budget + gone + failed
          + CASE WHEN state = 'running'
@@ -82,6 +83,7 @@ class Options:
     budget: Optional[int]
     rate: Optional[int]
     deadline: Optional[str]
+    shared_buffers: bool
     wait: bool
     wait_timeout: int
     wait_sleep: float
@@ -125,12 +127,12 @@ def check_options(options: Options) -> None:
 def restore(session: Session, options: Options, check_mode: bool, connect_to: ConnectTo) -> Dict[str, Any]:
     """The whole of the module residency_restore, from a session with the extension attached."""
     snapshot, job = _find(session, options)
-    loaded_before = 0
+    loaded_before, awaited = 0, True
     if job is None:
         before = _select(session, snapshot, None, options, connect_to)
         if check_mode:
             return _plan(session, snapshot, before, options, connect_to)
-        if before.measurement.total.missing == 0:
+        if before.measurement.total.missing == 0 and not (options.shared_buffers and _selection.wanted_buffers(before)):
             return _judge(session, snapshot, None, before, options, connect_to, None)
         job = _start(session, snapshot, before, options)
         forecast: Optional[Forecast] = _forecast(
@@ -138,14 +140,14 @@ def restore(session: Session, options: Options, check_mode: bool, connect_to: Co
         )
     else:
         forecast = None
-        loaded_before = job["loaded"]
+        loaded_before, awaited = job["loaded"], job["state"] in RUNNING
         if options.job is None and job["state"] in RUNNING:
             _require_same(session, job, _select(session, snapshot, None, options, connect_to), options)
 
     try:
         if options.wait and not check_mode:
             job = _wait(session, job, options, forecast is not None)
-        job["loaded_before"] = loaded_before
+        job.update(loaded_before=loaded_before, awaited=awaited)
         if job["state"] in RUNNING:
             result = _progress(session, snapshot, job, forecast)
             if not options.wait or check_mode:
@@ -158,8 +160,7 @@ def restore(session: Session, options: Options, check_mode: bool, connect_to: Co
     except ResidencyError as error:
         if not error.result:  # the way to the server was lost
             error.result.update(_result(session, snapshot, job, None), changed=forecast is not None)
-            error.args = ("%s Job %d was restoring %s: the view residency_jobs tells how far it came." % (
-                error, job["job"], _label(snapshot)),)
+            error.args = ("%s %s" % (error, LOST_JOB % (job["job"], _label(snapshot))),)
         raise
 
 
@@ -174,6 +175,8 @@ def _require_same(session: Session, job: Row, selection: Selection, options: Opt
         different.append("has %s rate" % ("no" if job["rate_bytes"] is None else "another"))
     if options.budget is not None and job["budget_bytes"] > options.budget:
         different.append("has a larger budget")
+    if options.shared_buffers and job["buffers_wanted"] is None:
+        different.append("leaves shared buffers alone")
     if options.deadline is not None:
         limit = job["time_limit"]
         if limit is None or limit - job["seconds"] > _deadline.seconds_left(_deadline.parse(options.deadline)) + DEADLINE_SLACK:
@@ -199,6 +202,9 @@ def empty_result() -> Dict[str, Any]:
         "missing": None,
         "loaded": 0,
         "extra": 0,
+        "buffers_wanted": None,
+        "buffers_resident": None,
+        "buffers_loaded": None,
         "over_budget": 0,
         "gone": None,
         "rewritten": None,
@@ -277,6 +283,8 @@ def _select(
 def _start_call(snapshot: Optional[Row], selection: Selection, options: Options) -> Tuple[Optional[str], str]:
     given = {"budget": options.budget, "rate": options.rate, "time_limit": options.time_limit()}
     given = {key: value for key, value in given.items() if value is not None}
+    if options.shared_buffers:
+        given["shared_buffers"] = True
     given.update(_selection.start_options(selection))
     return (None if snapshot is None else _snapshot.full_name(snapshot)), json.dumps(given)
 
@@ -324,12 +332,15 @@ def _result(
             wanted=job["planned"],
             loaded=job["loaded"],
             extra=job["extra"],
+            buffers_wanted=job["buffers_wanted"],
+            buffers_resident=job["buffers_resident"],
+            buffers_loaded=job["buffers_loaded"],
             over_budget=job["over_budget"],
             failed_blocks=job["failed"],
             budget_bytes=job["budget_bytes"],
             seconds=round(job["seconds"], 3),
             bytes_per_second=int(job["loaded"] * BLOCK_BYTES / job["seconds"]) if job["seconds"] > 0 else 0,
-            changed=job["loaded"] > job.get("loaded_before", 0),
+            changed=job["loaded"] > job.get("loaded_before", 0) or bool(job["buffers_loaded"] and job.get("awaited", False)),
         )
     if selection is not None:
         total = selection.measurement.total
@@ -417,8 +428,11 @@ def _plan(
         budget = min(budget, options.budget)
     total = selection.measurement.total
     fits = min(total.missing, max(0, budget) // BLOCK_BYTES)
-    result.update(changed=fits > 0, budget_bytes=budget, over_budget=total.missing - fits)
-    if total.missing:
+    buffers = _selection.missing_buffers(session, selection) if options.shared_buffers else 0
+    result.update(changed=fits > 0 or buffers > 0, budget_bytes=budget, over_budget=total.missing - fits)
+    if options.shared_buffers:
+        result.update(buffers_wanted=_selection.wanted_buffers(selection))
+    if total.missing or buffers:
         session.require_execute("residency_restore_start(text, jsonb)")
         session.record(_START, _start_call(snapshot, selection, options))
         result["msg"] = "Would load %s of %s: %s is resident, the memory budget is %s%s." % (
@@ -428,6 +442,8 @@ def _plan(
             human_bytes(budget),
             ", %s more would not fit" % human_blocks(result["over_budget"]) if result["over_budget"] else "",
         )
+        if options.shared_buffers:
+            result["msg"] += " Would fill shared buffers with %s." % human_blocks(buffers)
         forecast = _forecast(session, fits, options)
         expected = percent(total.resident + forecast.blocks, total.wanted - total.gone)
         if expected < options.min_residency:
@@ -465,7 +481,7 @@ def _judge(
         # Ansible prints the result of a failed task, for every host: what is complete has no place in it
         for rows in ("relations", "segments"):
             result[rows] = [row for row in result[rows] if row["resident"] < row["wanted"]]
-        raise ResidencyError(_failure(result, shortcomings, snapshot, job, options), result)
+        raise ResidencyError(_failure(result, shortcomings, snapshot, job, selection, options), result)
     result["msg"] = _success(snapshot, job, selection, result)
     return result
 
@@ -499,10 +515,15 @@ def _too_much_gone(result: Dict[str, Any], options: Options) -> str:
 
 
 def _failure(
-    result: Dict[str, Any], shortcomings: List[str], snapshot: Optional[Row], job: Optional[Row], options: Options
+    result: Dict[str, Any],
+    shortcomings: List[str],
+    snapshot: Optional[Row],
+    job: Optional[Row],
+    selection: Selection,
+    options: Options,
 ) -> str:
     sentences = ["%s: %s." % (_subject(snapshot), "; ".join(shortcomings))]
-    sentences += _remarks(result, job)
+    sentences += _remarks(result, job, selection)
     coldest = [
         "%s (%s of %s resident)" % (_residency.label(row), human_blocks(row["resident"]), human_blocks(row["wanted"]))
         for row in result["relations"][:NAMED]
@@ -531,7 +552,7 @@ def _success(snapshot: Optional[Row], job: Optional[Row], selection: Selection, 
             human_bytes(result["bytes_per_second"]),
         )
     ]
-    return " ".join(sentences + _remarks(result, job))
+    return " ".join(sentences + _remarks(result, job, selection))
 
 
 def _subject(snapshot: Optional[Row]) -> str:
@@ -539,15 +560,19 @@ def _subject(snapshot: Optional[Row]) -> str:
     return label if snapshot else label[0].upper() + label[1:]
 
 
-def _remarks(result: Dict[str, Any], job: Optional[Row]) -> List[str]:
+def _remarks(result: Dict[str, Any], job: Optional[Row], selection: Selection) -> List[str]:
     remarks = []
+    if result["buffers_wanted"]:
+        remarks.append(
+            "Of %s that were in shared buffers %s are." % (human_blocks(result["buffers_wanted"]), human_blocks(result["buffers_resident"]))
+        )
     if result["over_budget"]:
         remarks.append(
             "%s did not fit the memory budget of %s."
             % (human_blocks(result["over_budget"]), human_bytes(result["budget_bytes"]))
         )
-    if result["failed_blocks"]:
-        remarks.append("%s could not be read." % human_blocks(result["failed_blocks"]))
+    for reason, blocks in sorted(selection.measurement.failed.items()):
+        remarks.append("%s failed: %s." % (human_blocks(blocks), reason.rstrip(".")))
     if job is not None and job["message"]:
         remarks.append("Job %d, %s: %s." % (job["job"], job["state"], job["message"].rstrip(".")))
     return remarks

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _names, _residency, _snapshot
+from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _residency, _snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import ConnectTo, Names, Patterns, Place, Relation
@@ -205,6 +205,25 @@ def start_options(selection: Selection) -> Dict[str, Any]:
     if selection.whole:
         options["whole"] = [[place.tablespace, place.database, place.relfilenumber] for place in selection.whole]
     return options
+
+
+def wanted_buffers(selection: Selection) -> int:
+    """Blocks that were in shared buffers; of files that are loaded whole, none."""
+    return sum(row["in_shared_buffers"] for row in selection.rows)
+
+
+def missing_buffers(session: Session, selection: Selection) -> int:
+    """About how many of them a job would bring back: counted by relation, and no more than there is room for."""
+    buffers = session.rows(
+        "SELECT tablespace::bigint, database::bigint, relfilenumber::bigint, sum(blocks)::bigint AS blocks"
+        " FROM residency_shared_buffers(false) GROUP BY tablespace, database, relfilenumber"
+    )
+    now = {place_of(row): row["blocks"] for row in buffers}
+    wanted: Dict[Place, int] = {}
+    for row in selection.rows:
+        wanted[place_of(row)] = wanted.get(place_of(row), 0) + row["in_shared_buffers"]
+    missing = sum(max(0, blocks - now.get(place, 0)) for place, blocks in wanted.items())
+    return min(missing, max(0, _caches.buffers_of_the_server(session) - sum(now.values())))
 
 
 def expect(selection: Selection, budget_blocks: int) -> Dict[Place, int]:

@@ -104,6 +104,12 @@ options:
         no former job tells a rate. Unless it will be, that is a warning.
       - Restores of several clusters on one machine come one after the other, which nobody adds up here.
     type: str
+  shared_buffers:
+    description:
+      - Whether C(shared_buffers) are to be filled again too, after the page cache, with what they held, as far as there are unused
+        buffers. A worker per database reads them, what had been used most first.
+    type: bool
+    default: false
   wait:
     description:
       - Whether to wait for the job. If not, the result says how far it is, and neither O(min_residency) nor O(max_gone)
@@ -133,7 +139,7 @@ attributes:
   idempotent:
     support: full
     details:
-      - No job is started when everything that still exists is resident.
+      - No job is started when everything that still exists is resident, unless O(shared_buffers) are to be filled.
   async:
     description: Supports being used with the C(async) keyword.
     support: full
@@ -261,6 +267,21 @@ extra:
   returned: always
   type: int
   sample: 120
+buffers_wanted:
+  description: Blocks of these that were in C(shared_buffers). V(null) without O(shared_buffers).
+  returned: always
+  type: int
+  sample: 8192
+buffers_resident:
+  description: Blocks of RV(buffers_wanted) that are in C(shared_buffers) again.
+  returned: always
+  type: int
+  sample: 8192
+buffers_loaded:
+  description: Blocks of RV(buffers_wanted) that the job has brought there.
+  returned: always
+  type: int
+  sample: 8140
 over_budget:
   description: Blocks that it left out because they did not fit the memory budget.
   returned: always
@@ -272,7 +293,7 @@ rewritten:
   type: int
   sample: 0
 failed_blocks:
-  description: Blocks that it could not read.
+  description: Blocks that it could not read, or that were evicted again before it had counted them; RV(msg) says which.
   returned: always
   type: int
   sample: 0
@@ -457,6 +478,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "budget": {"type": "str"},
     "rate": {"type": "str"},
     "deadline": {"type": "str"},
+    "shared_buffers": {"type": "bool", "default": False},
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": _restore.WAIT_TIMEOUT},
     "wait_sleep": {"type": "float", "default": 1},

@@ -115,6 +115,29 @@ def test_restore(cluster, four_runs):
     assert cluster.resident(both[1]) > 0
 
 
+def test_restore_of_shared_buffers(cluster, four_runs):
+    """After a restart they are empty, also where the page cache still holds everything."""
+    cluster.sql("SELECT count(name) FROM passenger")
+    buffers = "SELECT count(*) FROM residency_buffers('passenger')"
+    path = cluster.file_of("passenger")
+    cluster.warm(path)
+    had = int(cluster.sql(buffers))
+    assert had > 0
+    cluster.sql("SELECT FROM residency_snapshot('buffers')")
+    cluster.stop()
+    cluster.start()
+    assert cluster.sql(buffers) == "0"
+    check, real, again, last = four_runs(
+        "residency_restore", (True, True, None, None), name="buffers", relations=["passenger"], shared_buffers=True
+    )
+    assert "Would fill shared buffers with" in check["msg"]
+    assert int(cluster.sql(buffers)) >= 0.9 * had
+    assert real["buffers_wanted"] >= real["buffers_resident"] >= real["buffers_loaded"] >= 0.9 * had
+    assert again["missing"] * 100 <= again["wanted"], "the kernel may have taken a page meanwhile"
+    assert last["buffers_loaded"] == 0 and last["buffers_resident"] >= 0.9 * had
+    assert last["changed"] is (last["loaded"] > 0)
+
+
 def test_evict_with_the_server_running(cluster, four_runs):
     """Whether the server reads its catalogs again in between is its own affair: then there is something to evict again."""
     for relation in RELATIONS:

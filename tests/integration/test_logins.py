@@ -130,7 +130,7 @@ def test_python_of_the_host(ansible, by_password, cluster, environment):
             task("residency_snapshot", name="mine", **by_password("operator")),
             task("residency_info", subset=everything, **by_password("operator")),
             task("residency_info", subset=["buffers"], relation="passenger", **by_password("operator")),
-            task("cache_evict", check=True, **by_password("operator")),
+            task("cache_evict", check=True, **by_password("keeper")),
             task("residency_info", login_password="wrong", **{k: v for k, v in by_password("monitor").items() if k != "login_password"}),
         ],
         vars={"ansible_python_interpreter": environment + "/bin/python"},

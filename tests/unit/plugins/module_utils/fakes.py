@@ -63,6 +63,7 @@ def outcome_row(relfilenumber, segment=0, **changed):
         "segment": segment,
         "loaded": 0,
         "over_budget": 0,
+        "failed": 0,
         "reason": None,
     }
     row.update(changed)
@@ -120,6 +121,9 @@ def job_row(job=7, **changed):
         "settled": 400,
         "rate_bytes": None,
         "time_limit": None,
+        "buffers_wanted": None,
+        "buffers_resident": None,
+        "buffers_loaded": None,
     }
     row.update(changed)
     return row

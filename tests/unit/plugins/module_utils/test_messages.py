@@ -28,6 +28,7 @@ from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils import te
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
     Session,
     job_row,
+    outcome_row,
     segment_row,
     snapshot_row,
 )
@@ -354,7 +355,7 @@ def test_jobs(jobs, changed, message):
             {"failed": 10},
             {"resident": 300, "gone": 100},
             "warm@3: 25 % of the snapshot is gone, more than max_gone of 20 % (a new snapshot, taken when the caches are warm again,"
-            " knows what is there now). 80.0 kB could not be read. Gone: relfilenumber 16001 in postgres_air (800 kB).",
+            " knows what is there now). 80.0 kB failed: Input/output error. Gone: relfilenumber 16001 in postgres_air (800 kB).",
         ),
         (
             {"state": "failed", "message": "disk on fire"},
@@ -364,7 +365,8 @@ def test_jobs(jobs, changed, message):
     ],
 )
 def test_gate(job, segment, message):
-    session = test_restore.server(jobs=[job_row(**job)], segments=[segment_row(1, 400, **segment)])
+    outcome = [outcome_row(16001, failed=job.get("failed", 0), reason="Input/output error")]
+    session = test_restore.server(jobs=[job_row(**job)], segments=[segment_row(1, 400, **segment)], outcome=outcome)
     assert says(test_restore.restore, session) == message
 
 

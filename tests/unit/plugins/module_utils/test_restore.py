@@ -37,6 +37,7 @@ def options(**changed):
         "budget": None,
         "rate": None,
         "deadline": None,
+        "shared_buffers": False,
         "wait": True,
         "wait_timeout": 60,
         "wait_sleep": 0.01,
