@@ -6,6 +6,7 @@
 
 #include "postgres.h"
 
+#include "common/relpath.h"
 #include "pgstat.h"
 #include "postmaster/bgwriter.h"
 #include "storage/buf_internals.h"
@@ -57,6 +58,22 @@ compat_init_tag(BufferTag *tag, Oid tablespace, Oid database, RelFileNumber relf
 	RelFileLocator locator = {tablespace, database, relfilenumber};
 
 	InitBufferTag(tag, &locator, fork, block);
+#endif
+}
+
+/*
+ * the path of a fork's first segment, in the temporary files of its session when it has such; from 18 on relpath() returns
+ * a struct by value, of which no pointer may be kept
+ */
+static inline char *
+compat_relation_path(Relation rel, ForkNumber fork)
+{
+#if PG_VERSION_NUM >= 180000
+	return pstrdup(relpathbackend(rel->rd_locator, rel->rd_backend, fork).str);
+#elif PG_VERSION_NUM >= 160000
+	return relpathbackend(rel->rd_locator, rel->rd_backend, fork);
+#else
+	return relpathbackend(rel->rd_node, rel->rd_backend, fork);
 #endif
 }
 
