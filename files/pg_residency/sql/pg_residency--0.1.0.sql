@@ -188,9 +188,9 @@ GRANT SELECT ON residency_relations, residency_jobs TO pg_monitor;
 
 DO $$
 BEGIN
-    IF EXISTS (SELECT FROM pg_catalog.pg_proc
-               WHERE pronamespace OPERATOR(pg_catalog.=) pg_catalog.current_schema()::regnamespace
-                 AND proname OPERATOR(pg_catalog.=) ANY ('{pgfincore,pgfadvise,pgfadvise_loader,pgsysconf}')) THEN
+    IF EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
+               WHERE n.nspname OPERATOR(pg_catalog.=) pg_catalog.current_schema()
+                 AND p.proname OPERATOR(pg_catalog.=) ANY ('{pgfincore,pgfadvise,pgfadvise_loader,pgsysconf}')) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'duplicate_function',
             MESSAGE = 'schema "' || pg_catalog.current_schema() || '" has the functions of pgfincore already, which are part of pg_residency too',
