@@ -5,6 +5,7 @@
 #
 # Needs root, to run the servers as the user postgres. They are a copy of the installed PostgreSQL, which finds its files
 # relative to itself: the extension is installed there, and nothing on this machine changes.
+# With PGFINCORE=, the folder of pgfincore's source, its own regression test runs too, with our functions.
 # With EXPECT=1 the SQL tests' results become what is expected; look at the difference before committing it.
 set -eu
 
@@ -50,6 +51,22 @@ if ! as_postgres make -s PG_CONFIG="$bin/pg_config" PGHOST="$work" TAP_TESTS= in
 	[ "${EXPECT:-0}" = 0 ] || { cp results/*.out "$source/test/expected/"; chown --reference="$source" "$source"/test/expected/*; }
 	cat regression.diffs
 	exit 1
+fi
+if [ -e "${PGFINCORE:-}/sql/pgfincore.sql" ]; then
+	echo "== pgfincore's own test: $(sed -n 's/^default_version *= *//p' "$PGFINCORE/pgfincore.control")"
+	# it begins with CREATE EXTENSION pgfincore: an empty one that asks for ours
+	extensions=$("$bin/pg_config" --sharedir)/extension
+	mkdir "$work/installed"
+	find "$extensions" -name 'pgfincore*' -exec mv -t "$work/installed" {} +
+	printf "default_version = '0'\nrequires = 'pg_residency'\n" >"$extensions/pgfincore.control"
+	: >"$extensions/pgfincore--0.sql"
+	as_postgres "$(dirname "$("$bin/pg_config" --pgxs)")/../test/regress/pg_regress" --bindir="$bin" --host="$work" \
+		--inputdir="$PGFINCORE" --outputdir="$work" --dbname=pgfincore --load-extension=pg_residency pgfincore || {
+		cat "$work/regression.diffs"
+		exit 1
+	}
+	rm "$extensions"/pgfincore*
+	find "$work/installed" -type f -exec mv -t "$extensions" {} +
 fi
 as_postgres "$bin/pg_ctl" -D "$work/data" -m fast -s stop
 
