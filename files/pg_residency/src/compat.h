@@ -6,6 +6,11 @@
 
 #include "postgres.h"
 
+/* up to 18 other headers bring these three */
+#include "access/htup_details.h"
+#include "storage/lock.h"
+#include "utils/tuplestore.h"
+
 #include "common/relpath.h"
 #include "pgstat.h"
 #include "postmaster/bgwriter.h"

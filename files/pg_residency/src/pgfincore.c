@@ -283,7 +283,7 @@ varbit_datum(const uint8 *map, uint32 pages)
 	SET_VARSIZE(bits, VARBITTOTALLEN(pages));
 	VARBITLEN(bits) = (int32) pages;
 	for (uint32 i = pc_next(map, pages, 0, true); i < pages; i = pc_next(map, pages, i + 1, true))
-		VARBITS(bits)[i / BITS_PER_BYTE] |= (bits8) (HIGHBIT >> (i % BITS_PER_BYTE));
+		VARBITS(bits)[i / BITS_PER_BYTE] |= (uint8) (HIGHBIT >> (i % BITS_PER_BYTE));
 	return VarBitPGetDatum(bits);
 }
 
