@@ -12,6 +12,7 @@
 #include "utils/tuplestore.h"
 
 #include "common/relpath.h"
+#include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgwriter.h"
 #include "storage/buf_internals.h"
@@ -91,9 +92,20 @@ typedef uint32 compat_buffer_state;
 #define compat_unlock_buffer(buf, state) UnlockBufHdr(buf, state)
 #endif
 
-/* 19 has no list of unused buffers any more: there the clock sweep takes the coldest, which is what was not used at all */
+/*
+ * 19 has no list of unused buffers any more: there they are looked for, in the order in which its clock sweep takes
+ * them.  One that is seen to be unused stays so until somebody needs a buffer, so none is looked at twice.
+ */
 #if PG_VERSION_NUM >= 190000
-#define compat_have_free_buffer() true
+static inline bool
+compat_have_free_buffer(void)
+{
+	static int	next = 0;
+
+	while (next < NBuffers && (pg_atomic_read_u64(&GetBufferDescriptor(next)->state) & BM_TAG_VALID))
+		next++;
+	return next < NBuffers;
+}
 #else
 #define compat_have_free_buffer() have_free_buffer()
 #endif
