@@ -3,6 +3,7 @@
 
 SCENARIO ?= default
 COMMAND ?= test
+MAJORS ?= 17 18
 
 .PHONY: help
 help: ## this list
@@ -15,9 +16,9 @@ demo: ## a primary and two standbys on this machine: snapshot, cold, warm-up, on
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-lint test-unit test-sanity test-extension test-integration test-molecule
+.PHONY: test test-lint test-unit test-sanity test-extension test-majors test-integration test-molecule
 test: ## all tests below, one after the other, and the sum (root)
-	@build-tools/test lint unit sanity extension integration molecule
+	@build-tools/test lint unit sanity extension majors integration molecule
 
 test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
 	@build-tools/lint
@@ -30,6 +31,9 @@ test-sanity: ## ansible-test sanity and units on ansible-core 2.18, 2.19; 2.20, 
 
 test-extension: ## the C extension against PostgreSQL 15, a standby included (root)
 	@build-tools/extension
+
+test-majors: ## MAJORS="17 18": the extension on these, each in a Debian of its own (root); 15 and 19 too
+	@build-tools/majors $(MAJORS)
 
 test-integration: ## modules and playbooks against throwaway clusters; logins, host Pythons (root)
 	@build-tools/integration

@@ -81,3 +81,22 @@ find_python() {
     done
     return 1
 }
+
+# count_extension_tests LOG STATUS: "N passed, N failed" of what tests/extension/run.sh
+# printed. cmocka, pg_regress and prove each count in their own words.
+count_extension_tests() {
+    awk -v status="$2" '
+        { sub(/^# /, "") }   # pg_regress from 16 on
+        /^\[  PASSED  \] [0-9]+ test/           { passed += $4 }
+        /^\[  FAILED  \] [0-9]+ test.*listed/   { failed += $4 }
+        /All [0-9]+ tests passed/               { passed += $2 }
+        /[0-9]+ of [0-9]+ tests failed/         { failed += $1; passed += $3 - $1 }
+        /^== fuzzed without a finding/          { passed += 1 }
+    /^Files=[0-9]+, Tests=[0-9]+/           { split($2, tests, /[=,]/); passed += tests[2] }
+        /Failed [0-9]+\/[0-9]+ subtests/        { split($2, tests, "/"); failed += tests[1]; passed -= tests[1] }
+        END {
+            if (status != 0 && failed == 0)
+                failed = 1
+            printf "%d passed, %d failed\n", passed, failed
+        }' "$1"
+}

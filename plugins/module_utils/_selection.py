@@ -209,7 +209,7 @@ def start_options(selection: Selection) -> Dict[str, Any]:
 
 def wanted_buffers(selection: Selection) -> int:
     """Blocks that were in shared buffers; of files that are loaded whole, none."""
-    return sum(row["in_shared_buffers"] for row in selection.rows)
+    return sum(int(row["in_shared_buffers"]) for row in selection.rows)
 
 
 def missing_buffers(session: Session, selection: Selection) -> int:
@@ -222,7 +222,7 @@ def missing_buffers(session: Session, selection: Selection) -> int:
     wanted: Dict[Place, int] = {}
     for row in selection.rows:
         wanted[place_of(row)] = wanted.get(place_of(row), 0) + row["in_shared_buffers"]
-    missing = sum(max(0, blocks - now.get(place, 0)) for place, blocks in wanted.items())
+    missing: int = sum(max(0, blocks - now.get(place, 0)) for place, blocks in wanted.items())
     return min(missing, max(0, _caches.buffers_of_the_server(session) - sum(now.values())))
 
 

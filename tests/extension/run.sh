@@ -5,7 +5,8 @@
 #
 # Needs root, to run the servers as the user postgres. They are a copy of the installed PostgreSQL, which finds its files
 # relative to itself: the extension is installed there, and nothing on this machine changes.
-# Beside them the reader of snapshots is fuzzed for FUZZ_SECONDS, 60 by default.
+# Beside them the reader of snapshots is fuzzed for FUZZ_SECONDS, 60 by default, 0 for not at all.
+# With PGFINCORE=, the folder of pgfincore's source, its own regression test runs too, with our functions.
 # With EXPECT=1 the SQL tests' results become what is expected; look at the difference before committing it.
 set -eu
 
@@ -39,9 +40,12 @@ echo "== unit tests"
 make -s PG_CONFIG="$bin/pg_config" check-unit
 
 chown -R postgres: "$work"
-echo "== fuzzing the reader of snapshots beside what follows, for ${FUZZ_SECONDS:-60} s"
-as_postgres make -s PG_CONFIG="$bin/pg_config" FUZZ_SECONDS="${FUZZ_SECONDS:-60}" fuzz >"$work/fuzz.log" 2>&1 &
-fuzzer=$!
+seconds=${FUZZ_SECONDS:-60}
+if [ "$seconds" -gt 0 ]; then
+	echo "== fuzzing the reader of snapshots beside what follows, for $seconds s"
+	as_postgres make -s PG_CONFIG="$bin/pg_config" FUZZ_SECONDS="$seconds" fuzz >"$work/fuzz.log" 2>&1 &
+	fuzzer=$!
+fi
 
 echo "== SQL tests"
 as_postgres "$bin/initdb" -D "$work/data" -k -A trust >"$work/initdb.log"
@@ -57,6 +61,22 @@ if ! as_postgres make -s PG_CONFIG="$bin/pg_config" PGHOST="$work" TAP_TESTS= in
 	cat regression.diffs
 	exit 1
 fi
+if [ -e "${PGFINCORE:-}/sql/pgfincore.sql" ]; then
+	echo "== pgfincore's own test: $(sed -n 's/^default_version *= *//p' "$PGFINCORE/pgfincore.control")"
+	# it begins with CREATE EXTENSION pgfincore: an empty one that asks for ours
+	extensions=$("$bin/pg_config" --sharedir)/extension
+	mkdir "$work/installed"
+	find "$extensions" -name 'pgfincore*' -exec mv -t "$work/installed" {} +
+	printf "default_version = '0'\nrequires = 'pg_residency'\n" >"$extensions/pgfincore.control"
+	: >"$extensions/pgfincore--0.sql"
+	as_postgres "$(dirname "$("$bin/pg_config" --pgxs)")/../test/regress/pg_regress" --bindir="$bin" --host="$work" \
+		--inputdir="$PGFINCORE" --outputdir="$work" --dbname=pgfincore --load-extension=pg_residency pgfincore || {
+		cat "$work/regression.diffs"
+		exit 1
+	}
+	rm "$extensions"/pgfincore*
+	find "$work/installed" -type f -exec mv -t "$extensions" {} +
+fi
 as_postgres "$bin/pg_ctl" -D "$work/data" -m fast -s stop
 
 echo "== replication tests"
@@ -64,10 +84,12 @@ as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= installcheck || {
 	tail -n 30 tmp_check/log/*.log
 	exit 1
 }
-wait "$fuzzer" || {
-	echo "The fuzzer found something, or did not run:"
-	tail -n 40 "$work/fuzz.log"
-	exit 1
-}
-echo "== fuzzed without a finding: $(sed -n 's/^stat::number_of_executed_units: *//p' "$work/fuzz.log") runs"
+if [ -n "${fuzzer:-}" ]; then
+	wait "$fuzzer" || {
+		echo "The fuzzer found something, or did not run:"
+		tail -n 40 "$work/fuzz.log"
+		exit 1
+	}
+	echo "== fuzzed without a finding: $(sed -n 's/^stat::number_of_executed_units: *//p' "$work/fuzz.log") runs"
+fi
 echo "== the extension passes on $("$bin/postgres" --version)"

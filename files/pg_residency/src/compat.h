@@ -6,6 +6,13 @@
 
 #include "postgres.h"
 
+/* up to 18 other headers bring these three */
+#include "access/htup_details.h"
+#include "storage/lock.h"
+#include "utils/tuplestore.h"
+
+#include "common/relpath.h"
+#include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgwriter.h"
 #include "storage/buf_internals.h"
@@ -60,6 +67,22 @@ compat_init_tag(BufferTag *tag, Oid tablespace, Oid database, RelFileNumber relf
 #endif
 }
 
+/*
+ * the path of a fork's first segment, in the temporary files of its session when it has such; from 18 on relpath() returns
+ * a struct by value, of which no pointer may be kept
+ */
+static inline char *
+compat_relation_path(Relation rel, ForkNumber fork)
+{
+#if PG_VERSION_NUM >= 180000
+	return pstrdup(relpathbackend(rel->rd_locator, rel->rd_backend, fork).str);
+#elif PG_VERSION_NUM >= 160000
+	return relpathbackend(rel->rd_locator, rel->rd_backend, fork);
+#else
+	return relpathbackend(rel->rd_node, rel->rd_backend, fork);
+#endif
+}
+
 /* 19 made the state of a buffer 64 bits wide, and its unlocking another function */
 #if PG_VERSION_NUM >= 190000
 typedef uint64 compat_buffer_state;
@@ -69,9 +92,20 @@ typedef uint32 compat_buffer_state;
 #define compat_unlock_buffer(buf, state) UnlockBufHdr(buf, state)
 #endif
 
-/* 19 has no list of unused buffers any more: there the clock sweep takes the coldest, which is what was not used at all */
+/*
+ * 19 has no list of unused buffers any more: there they are looked for, in the order in which its clock sweep takes
+ * them.  One that is seen to be unused stays so until somebody needs a buffer, so none is looked at twice.
+ */
 #if PG_VERSION_NUM >= 190000
-#define compat_have_free_buffer() true
+static inline bool
+compat_have_free_buffer(void)
+{
+	static int	next = 0;
+
+	while (next < NBuffers && (pg_atomic_read_u64(&GetBufferDescriptor(next)->state) & BM_TAG_VALID))
+		next++;
+	return next < NBuffers;
+}
 #else
 #define compat_have_free_buffer() have_free_buffer()
 #endif

@@ -185,7 +185,8 @@ run_wait(void *arg, long microseconds)
 		run->job.state = JOB_CANCELED;
 		snprintf(run->job.message, sizeof(run->job.message), "its time limit of %d s was reached", run->job.time_limit);
 	}
-	if (now - run->written_at >= WRITE_EVERY)
+	/* an end is written with its time, when everything has been given back */
+	if (run->job.state <= JOB_RUNNING && now - run->written_at >= WRITE_EVERY)
 	{
 		if (!PostmasterIsAlive())
 			proc_exit(1);

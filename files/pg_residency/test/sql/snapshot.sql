@@ -81,7 +81,7 @@ SELECT current_setting('data_directory') || '/pg_residency/warm@4.snapshot' AS f
 \setenv SNAPSHOT :file
 \! head -c 100 "$SNAPSHOT" > "${SNAPSHOT%/*}/cut@1.snapshot"
 \! cp "$SNAPSHOT" "${SNAPSHOT%/*}/body@1.snapshot" && printf 'X' | dd of="${SNAPSHOT%/*}/body@1.snapshot" bs=1 seek=700 conv=notrunc status=none
-\! cp "$SNAPSHOT" "${SNAPSHOT%/*}/head@1.snapshot" && printf '\377' | dd of="${SNAPSHOT%/*}/head@1.snapshot" bs=1 seek=20 conv=notrunc status=none
+\! cp "$SNAPSHOT" "${SNAPSHOT%/*}/head@1.snapshot" && printf '\377' | dd of="${SNAPSHOT%/*}/head@1.snapshot" bs=1 seek=23 conv=notrunc status=none
 \! : > "${SNAPSHOT%/*}/empty@1.snapshot"
 SELECT name, generation, problem FROM residency_snapshots();
 SELECT * FROM residency_snapshot_segments('body');

@@ -55,7 +55,7 @@ def test_sizes(text, size):
 
 @pytest.mark.parametrize("text", ["", "lots", "-5MB", "MB", "1,5 MB", "1e9", "0x10"])
 def test_no_sizes(text):
-    with pytest.raises(ResidencyError, match="^rate is '.*': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB.$"):
+    with pytest.raises(ResidencyError, match=r"^rate is '.*': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB.$"):
         _units.parse_bytes("rate", text)
 
 
