@@ -34,8 +34,8 @@
 /* 512 KiB: a device that wants more than that to be read along has been measured wrong */
 #define LARGEST_GAP (512 * 1024)
 
-const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 16};
-const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS};
+const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, 4};
+const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, 1};
 
 static int64_t
 now_us(void)
@@ -204,17 +204,49 @@ finish_oldest(struct pc_flight *flight)
 	return false;
 }
 
+/*
+ * Makes room for one more.  When the newest request has arrived by the time that the oldest is seen to have, the device
+ * has had nothing to do: then the window is stretched, step by step.  While the device is busy, be it with others'
+ * requests, the window goes back to what it is.
+ */
+static bool
+make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t length)
+{
+	for (;;)
+	{
+		const struct pc_request *newest = &flight->requests[(flight->first + flight->count - 1) % PC_MAX_REQUESTS];
+		double		stretch = 1 + flight->stretch;
+		unsigned char arrived = 0;
+
+		if (flight->count == 0 ||
+			(flight->count < window->requests * stretch && (double) (flight->bytes + length) <= window->bytes * stretch))
+			return false;
+		if (finish_oldest(flight))
+			return true;
+		if (flight->count == 0 || newest->sent_at == flight->dry_at)
+			continue;
+		if (mincore(newest->file->mapping + newest->offset + newest->awaited * pc_page_size(), pc_page_size(), &arrived) == 0 &&
+			(arrived & 1))
+		{
+			flight->dry_at = newest->sent_at;
+			flight->stretch += 0.5;
+			if (flight->stretch > window->stretch - 1)
+				flight->stretch = window->stretch - 1;
+		}
+		else
+			flight->stretch -= flight->stretch / 64;
+	}
+}
+
 /* sends one request as soon as the window has room for it; true when stopped */
 static bool
 submit(struct pc_flight *flight, struct pc_request *r)
 {
 	const struct pc_loader *loader = r->file->loader;
-	const struct pc_window *window = loader->window;
 	int			rc;
 
-	while (flight->count >= window->requests || (flight->count > 0 && flight->bytes + r->length > window->bytes))
-		if (finish_oldest(flight))
-			return true;
+	if (make_room(flight, loader->window, r->length))
+		return true;
 	if (take_tokens(loader, r->length) || loader->wait(loader->arg, 0))
 	{
 		flight->stopped = true;
