@@ -281,14 +281,14 @@ class Bench:
         return None if end is None else end - begin
 
     def measure(self, part: str, condition: str, methods: dict[str, Method], unit: str = "s", repeat: int = 0,
-                gib: float = 0, compare: bool = True) -> None:
+                gib: float = 0, compare: bool = True, again: bool = True) -> None:
         """Each method in turn, then all again, so that other work on the machine falls on all of them."""
         repeat = repeat or self.repeat
         clean: dict[str, list[float]] = {name: [] for name in methods}
         disturbed: dict[str, list[float]] = {name: [] for name in methods}
         cpu: dict[str, list[float]] = {name: [] for name in methods}
         failed = dict.fromkeys(methods, 0)
-        for turn in range(2 * repeat):
+        for turn in range(2 * repeat if again else repeat):
             for name, method in methods.items():
                 if len(clean[name]) >= repeat or (turn >= repeat and failed[name] == turn):
                     continue
@@ -368,7 +368,7 @@ class Bench:
                 return wanted
         raise RuntimeError("the kernel takes pages back faster than they can be saved")
 
-    def loading(self, part: str, names: list[str], full_peers: bool, repeat: int = 0) -> None:
+    def loading(self, part: str, names: list[str], full_peers: bool, repeat: int = 0, again: bool = True) -> None:
         for pattern in names:
             wanted = self.remember(pattern)
             methods: dict[str, Method] = {f"ours, {name}": self.ours(wanted, options) for name, options in self.options.items()}
@@ -376,7 +376,8 @@ class Bench:
             if pattern == "full" and full_peers:
                 methods.update({f"pg_prewarm {mode}": self.prewarm(wanted, mode) for mode in ("prefetch", "read", "buffer")})
                 methods["vmtouch -t"] = self.vmtouch(wanted)
-            self.measure(part, pattern, methods, gib=sum(v.count(1) for v in wanted) * PAGE / 2**30, repeat=repeat)
+            self.measure(part, pattern, methods, gib=sum(v.count(1) for v in wanted) * PAGE / 2**30,
+                         repeat=repeat, again=again)
 
     # --- the parts
 
@@ -517,9 +518,11 @@ class Bench:
 
     def throttled(self) -> None:
         self.use("bench_small", self.create("bench_small", self.gib / 8))
+        # what shared buffers hold of it counts as resident for us, and mincore does not see it
+        self.server("restart", "-m", "fast")
         with self.throttle() as limited:
             if limited:
-                self.loading("3000 IOPS 125 MB/s", ["full", "random 50 %", "runs of 64 pages"], full_peers=False, repeat=min(2, self.repeat))
+                self.loading("3000 IOPS 125 MB/s", ["full", "random 50 %", "runs of 64 pages"], full_peers=False, repeat=min(2, self.repeat), again=False)
 
     # --- shared buffers
 
