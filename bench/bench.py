@@ -38,7 +38,7 @@ SPARSE_DATABASES, SPARSE_MIB = 4, 256
 TICKS = os.sysconf("SC_CLK_TCK")
 WAIT_FOR_JOB = """DO $$ BEGIN
 WHILE EXISTS (SELECT FROM residency_jobs WHERE state IN ('starting', 'waiting', 'running')) LOOP
-    PERFORM pg_sleep(0.002);
+    PERFORM pg_sleep(0.02);
 END LOOP; END $$"""
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -122,6 +122,10 @@ class Machine:
         self.bench = bench
         self.begin = time.monotonic()
         self.before = self.look()
+
+    @staticmethod
+    def device_read(device: int) -> int:
+        return int(Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()[2]) * 512
 
     def look(self) -> dict[str, float]:
         # user nice system idle iowait irq softirq steal
@@ -553,13 +557,7 @@ class Bench:
         self.sql("SELECT residency_snapshot('buffers', 1)")
         plain = conf.read_text()
 
-        def restart(autoprewarm: bool) -> None:
-            preload = "shared_preload_libraries = 'pg_prewarm'\npg_prewarm.autoprewarm_interval = 0\n"
-            self.server("stop", "-m", "immediate" if autoprewarm else "fast")
-            for file in files:
-                file.evict()
-            conf.write_text(plain + (preload if autoprewarm else ""))
-            self.server("start")
+        preload = "shared_preload_libraries = 'pg_prewarm'\npg_prewarm.autoprewarm_interval = 0\n"
 
         def until_back(begin: float) -> float | None:
             while time.monotonic() - begin < PATIENCE:
@@ -569,38 +567,53 @@ class Bench:
             return None
 
         read: dict[str, list[float]] = {"ours": [], "autoprewarm": []}
+        device: dict[str, list[float]] = {"ours": [], "autoprewarm": []}
         size = self.directory / "data/autoprewarm.blocks"
 
         def ours() -> float | None:
-            restart(False)
-            before = self.tree_read()
+            self.server("stop", "-m", "fast")
+            for file in files:
+                file.evict()
+            conf.write_text(plain)
+            self.server("start")
+            machine = Machine(self)
             begin = time.monotonic()
             self.sql("""SELECT residency_restore_start('buffers', '{"shared_buffers": true, "aggressive": true}')""")
             seconds = until_back(begin)
             self.sql(WAIT_FOR_JOB)
-            read["ours"].append((self.tree_read() - before) / own)
+            used = machine.used()
+            read["ours"].append(used["own read"] / own)
+            device["ours"].append(used["read"] / own)
             return seconds
 
         def autoprewarm() -> float | None:
-            restart(True)
+            self.server("stop", "-m", "immediate")
+            for file in files:
+                file.evict()
+            conf.write_text(plain + preload)
+            before = Machine.device_read(self.device)
+            self.server("start")
             begin = time.monotonic()
             seconds = until_back(begin)
+            time.sleep(0.2)
             read["autoprewarm"].append(self.tree_read() / own)
+            device["autoprewarm"].append((Machine.device_read(self.device) - before) / own)
             return seconds
 
         # autoprewarm writes its list of the same buffers, which ours has brought back
         self.server("stop", "-m", "fast")
-        conf.write_text(plain + "shared_preload_libraries = 'pg_prewarm'\npg_prewarm.autoprewarm_interval = 0\n")
+        conf.write_text(plain + preload)
         (self.directory / "data/autoprewarm.blocks").unlink(missing_ok=True)
         self.server("start")
         self.sql("""SELECT residency_restore_start('buffers', '{"shared_buffers": true}')""")
         self.sql(WAIT_FOR_JOB)
         dumped = int(self.sql("SELECT autoprewarm_dump_now()"))
         self.measure("shared buffers", "sparse 10 %", {"ours": ours, "autoprewarm": autoprewarm})
-        for name, values in read.items():
-            self.row({"part": "shared buffers", "condition": "sparse 10 %", "method": name, "unit": "x own", "values": values,
-                      "note": f"bytes read from the device to {own / 2**20:.0f} MiB that were wanted"
-                      + (f"; {dumped} blocks dumped, {size.stat().st_size // 1024} KiB" if name == "autoprewarm" else "")})
+        dump = f"; {dumped} blocks dumped, {size.stat().st_size // 1024} KiB"
+        for source, reads in (("by the server", read), ("by the whole device", device)):
+            for name, values in reads.items():
+                self.row({"part": "shared buffers", "condition": "sparse 10 %", "method": name, "unit": "x own", "values": values,
+                          "note": f"bytes read {source} to {own / 2**20:.0f} MiB wanted" + (dump if name == "autoprewarm" else "")})
         conf.write_text(plain)
 
 

@@ -21,6 +21,7 @@ struct pc_window
 	uint32_t	request_bytes;	/* of one request at most */
 	uint32_t	bytes;			/* of all */
 	uint32_t	requests;
+	bool		large;			/* long runs in large folios: a tenth of the CPU, but the caller blocks in the kernel */
 	uint32_t	stretch;		/* that many times as much while the device runs dry, because we are woken too late */
 };
 

@@ -455,6 +455,37 @@ test_window_stretches(void **state)
 	}
 }
 
+/* a long run is brought in as large folios, and is exact all the same: nothing before it, nothing behind it */
+static void
+test_load_long_run(void **state)
+{
+	static const uint32_t runs[][2] = {{0, BLOCKS}, {100, BLOCKS - 100}, {256, 9000}, {5000, 5001}, {301, 7777}};
+
+	(void) state;
+	for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++)
+	{
+		uint64_t	wanted = runs[i][1] - runs[i][0];
+		uint64_t	missing = wanted;
+
+		memset(want, 0, sizeof(want));
+		for (uint32_t b = runs[i][0]; b < runs[i][1]; b++)
+			pc_set(want, b);
+		for (int attempt = 0; attempt < 3 && missing > wanted / 50; attempt++)
+		{
+			struct pc_loader loader = new_loader(0);
+
+			loader.window = &pc_aggressive;
+			evict_all();
+			assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
+			own_mincore(after);
+			assert_int_equal(not_in(after, want), 0);
+			assert_int_equal(progressed, wanted);
+			missing = not_in(want, after);
+		}
+		assert_in_range(missing, 0, wanted / 50);
+	}
+}
+
 /* gaps are read along up to the size asked for, and not beyond */
 static void
 test_load_gaps(void **state)
@@ -572,6 +603,7 @@ main(void)
 		cmocka_unit_test(test_another_owner),
 		cmocka_unit_test(test_load_patterns),
 		cmocka_unit_test(test_load_side_by_side),
+		cmocka_unit_test(test_load_long_run),
 		cmocka_unit_test(test_window_stretches),
 		cmocka_unit_test(test_load_gaps),
 		cmocka_unit_test(test_load_stops),
