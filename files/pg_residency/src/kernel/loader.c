@@ -43,7 +43,7 @@
 #define LARGE_BYTES (2 * 1024 * 1024)
 #define READ_AHEAD_BYTES(device_bytes) (2 * (uint64_t) (device_bytes) + 2 * LARGE_BYTES)
 
-const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, false, 4};
+const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, false, 3};
 const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, true, 1};
 
 static int64_t

@@ -451,7 +451,7 @@ test_window_stretches(void **state)
 		if (windows[i]->stretch == 1)
 			assert_true(late_flight.stretch == 0);
 		else
-			assert_true(most_in_flight > 2 * windows[i]->bytes);
+			assert_true(most_in_flight > windows[i]->bytes);
 	}
 }
 
