@@ -395,12 +395,13 @@ class Bench:
         def fio(block_size: str, depth: int) -> Method:
             def call() -> float:
                 output = subprocess.run(
-                    ["fio", "--name=limit", f"--filename={self.directory}/data/base/fio", "--size=512M", "--rw=" + ("read" if block_size == "1M" else "randread"),
+                    ["fio", "--name=limit", f"--filename={self.directory}/data/base/fio", "--size=512M",
+                     "--rw=" + ("read" if block_size == "1M" else "randread"),
                      f"--bs={block_size}", f"--iodepth={depth}", "--ioengine=libaio", "--direct=1", "--output-format=json", "--runtime=2"],
                     check=True, capture_output=True, text=True).stdout
                 data = json.loads(output)["jobs"][0]["read"]
                 self.tools_read += data["io_bytes"]
-                return data["bw_bytes"] / 2**20
+                return float(data["bw_bytes"]) / 2**20
             return call
 
         subprocess.run(["fio", "--name=lay", f"--filename={self.directory}/data/base/fio", "--size=512M", "--rw=write", "--bs=1M",
@@ -450,7 +451,8 @@ class Bench:
         if int(count.split("|")[0]) != MANY_FILES:
             raise RuntimeError(f"{count} files and blocks were counted")
         self.measure("looking", "1 TB in 10,000 files", {
-            "pgfincore, with maps": self.timed_in("many", "SELECT sum(length(f.databit)) FROM pg_class c, pgfincore(c.oid::regclass::text, true) f WHERE relname ~ '^t[0-9]+$'"),
+            "pgfincore, with maps": self.timed_in("many", "SELECT sum(length(f.databit)) FROM pg_class c, "
+                                                  "pgfincore(c.oid::regclass::text, true) f WHERE relname ~ '^t[0-9]+$'"),
             "ours: counts": self.timed_in("many", "SELECT sum(resident) FROM residency_segments()"),
             "ours: whole snapshot": self.timed_in("many", "SELECT wanted FROM residency_snapshot('bench', 1)"),
         }, "ms", repeat=min(2, self.repeat), again=False)
