@@ -42,7 +42,7 @@ test-molecule: ## SCENARIO=default: two hosts with systemd, in Docker (root); CO
 	@build-tools/molecule $(SCENARIO) $(COMMAND)
 
 .PHONY: bench
-bench: ## the engine's figures beside its peers' on the same files (root); GIB=2 REPEAT=3
+bench: ## the engine's figures beside its peers' on the same files (root); GIB=2 REPEAT=3; GIB=0.5 REPEAT=1 is short
 	@bench/run
 
 .PHONY: build changelog clean

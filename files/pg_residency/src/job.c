@@ -57,6 +57,7 @@ typedef struct Run
 	Job			job;
 	int			fd;				/* of the job's file */
 	RestoreControl control;
+	struct pc_window window;
 	TimestampTz deadline;		/* 0: none */
 	TimestampTz written_at;
 	TimestampTz pressure_at;	/* when the stall time was last looked at, */
@@ -542,7 +543,10 @@ pg_residency_restore_main(Datum number)
 		run->deadline = run->job.started_at + (TimestampTz) run->job.time_limit * USECS_PER_SEC;
 	run->control.budget_is_measured = run->job.budget_is_measured;
 	run->control.pace.rate = (uint64) run->job.rate_bytes;
-	run->control.window = run->job.aggressive ? &pc_aggressive : &pc_gentle;
+	run->window = run->job.aggressive ? pc_aggressive : pc_gentle;
+	/* blocked in the kernel we would feel ourselves as pressure */
+	run->window.large &= run->job.max_io_pressure == 0;
+	run->control.window = &run->window;
 	run->control.gap_blocks = run->job.gap_blocks;
 	run->control.wait = run_wait;
 	run->control.progress = run_progress;

@@ -113,8 +113,8 @@ typedef struct KnownDevice
 {
 	dev_t		device;
 	uint32		request_bytes;
-	bool		measured;
-	struct pc_speed speed;
+	bool		measured;		/* by this restore */
+	struct pc_speed speed;		/* requests 0: nobody knows */
 } KnownDevice;
 
 typedef struct RestoreControl

@@ -237,6 +237,20 @@ count_arrived(const SegmentWork *work, const uint8 *after)
 	}
 }
 
+/* how many runs of needed blocks there are, each of which may have a gap behind it */
+static int64
+count_runs(const SegmentWork *work)
+{
+	int64		runs = 0;
+
+	for (uint32 b = pc_next(work->need, work->blocks, 0, true); b < work->blocks; b = pc_next(work->need, work->blocks, b, true))
+	{
+		b = pc_next(work->need, work->blocks, b, false);
+		runs++;
+	}
+	return runs;
+}
+
 /* what is known of the device that the file is on; looked up once in a restore */
 static KnownDevice *
 device_of(const SegmentWork *work)
@@ -256,7 +270,8 @@ device_of(const SegmentWork *work)
 		else
 			known--;			/* more tablespaces on devices of their own than anybody has: they share a place */
 		*known = (KnownDevice) {.device = st.st_dev, .request_bytes = pc_device_request_bytes(st.st_dev)};
-		known->measured = machine_device_speed(st.st_dev, &known->speed);
+		if (!machine_device_speed(st.st_dev, &known->speed))
+			known->speed.requests = 0;
 	}
 	return known;
 }
@@ -268,31 +283,21 @@ device_of(const SegmentWork *work)
 static uint32
 choose_gap(const SegmentWork *work, KnownDevice *known)
 {
+	struct pc_speed speed;
+
 	if (work->control->gap_blocks >= 0)
 		return (uint32) work->control->gap_blocks;
-	if (!known->measured)
+	/* anew in each restore, for a volume may be throttled now that was not; what was noted is for those with little to load */
+	if (!known->measured && pc_popcount(work->need, work->blocks) >= WORTH_MEASURING && count_runs(work) > 1 &&
+		pc_probe(work->fd, work->need, work->blocks, &work->loader, &speed) == 0 && speed.requests > 0)
 	{
-		if (pc_popcount(work->need, work->blocks) < WORTH_MEASURING ||
-			pc_probe(work->fd, work->need, work->blocks, &work->loader, &known->speed) != 0 || known->speed.requests == 0)
-			return DEFAULT_GAP_BLOCKS;
+		known->speed = speed;
 		known->measured = true;
-		machine_note_device(known->device, &known->speed);
+		machine_note_device(known->device, &speed);
 	}
+	if (known->speed.requests < 1)
+		return DEFAULT_GAP_BLOCKS;
 	return pc_worthwhile_gap(&known->speed, BLCKSZ);
-}
-
-/* how many runs of needed blocks there are, each of which may have a gap behind it */
-static int64
-count_runs(const SegmentWork *work)
-{
-	int64		runs = 0;
-
-	for (uint32 b = pc_next(work->need, work->blocks, 0, true); b < work->blocks; b = pc_next(work->need, work->blocks, b, true))
-	{
-		b = pc_next(work->need, work->blocks, b, false);
-		runs++;
-	}
-	return runs;
 }
 
 /* asks for what the work needs, within the budget */

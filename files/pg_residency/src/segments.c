@@ -208,6 +208,7 @@ visit_directory(const char *dir, Oid tablespace, Oid database, SegmentVisitor vi
 	DIR		   *d = AllocateDir(dir);
 	struct dirent *entry;
 	bool		unlogged = false;
+	int			honest = -1;	/* not asked yet; a directory is on one file system */
 
 	if (d == NULL && errno == ENOENT)
 		return;					/* dropped meanwhile */
@@ -240,7 +241,9 @@ visit_directory(const char *dir, Oid tablespace, Oid database, SegmentVisitor vi
 		fd = segment_open(&id, path, &blocks);
 		if (fd < 0)
 			continue;
-		visitor(&id, path, fd, blocks, cachestat_is_honest(dir, fd), unlogged, arg);
+		if (honest < 0)
+			honest = cachestat_is_honest(dir, fd);
+		visitor(&id, path, fd, blocks, honest > 0, unlogged, arg);
 		CloseTransientFile(fd);
 	}
 	pfree(files);

@@ -34,8 +34,17 @@
 /* 512 KiB: a device that wants more than that to be read along has been measured wrong */
 #define LARGEST_GAP (512 * 1024)
 
-const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 16};
-const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS};
+/* older headers do not have it */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+/* a large folio; and how far the kernel may read ahead of what is asked for, which must not be beyond the run */
+#define LARGE_BYTES (2 * 1024 * 1024)
+#define READ_AHEAD_BYTES(device_bytes) (2 * (uint64_t) (device_bytes) + 2 * LARGE_BYTES)
+
+const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, false, 3};
+const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, true, 1};
 
 static int64_t
 now_us(void)
@@ -204,17 +213,49 @@ finish_oldest(struct pc_flight *flight)
 	return false;
 }
 
+/*
+ * Makes room for one more.  When the newest request has arrived by the time that the oldest is seen to have, the device
+ * has had nothing to do: then the window is stretched, step by step.  While the device is busy, be it with others'
+ * requests, the window goes back to what it is.
+ */
+static bool
+make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t length)
+{
+	for (;;)
+	{
+		const struct pc_request *newest = &flight->requests[(flight->first + flight->count - 1) % PC_MAX_REQUESTS];
+		double		stretch = 1 + flight->stretch;
+		unsigned char arrived = 0;
+
+		if (flight->count == 0 ||
+			(flight->count < window->requests * stretch && (double) (flight->bytes + length) <= window->bytes * stretch))
+			return false;
+		if (finish_oldest(flight))
+			return true;
+		if (flight->count == 0 || newest->sent_at == flight->dry_at)
+			continue;
+		if (mincore(newest->file->mapping + newest->offset + newest->awaited * pc_page_size(), pc_page_size(), &arrived) == 0 &&
+			(arrived & 1))
+		{
+			flight->dry_at = newest->sent_at;
+			flight->stretch += 0.5;
+			if (flight->stretch > window->stretch - 1)
+				flight->stretch = window->stretch - 1;
+		}
+		else
+			flight->stretch -= flight->stretch / 64;
+	}
+}
+
 /* sends one request as soon as the window has room for it; true when stopped */
 static bool
 submit(struct pc_flight *flight, struct pc_request *r)
 {
 	const struct pc_loader *loader = r->file->loader;
-	const struct pc_window *window = loader->window;
 	int			rc;
 
-	while (flight->count >= window->requests || (flight->count > 0 && flight->bytes + r->length > window->bytes))
-		if (finish_oldest(flight))
-			return true;
+	if (make_room(flight, loader->window, r->length))
+		return true;
 	if (take_tokens(loader, r->length) || loader->wait(loader->arg, 0))
 	{
 		flight->stopped = true;
@@ -230,6 +271,53 @@ submit(struct pc_flight *flight, struct pc_request *r)
 	flight->bytes += r->length;
 	r->file->in_flight++;
 	return false;
+}
+
+/*
+ * Brings the middle of a long run in as large folios, where the kernel and the file system have them: WILLNEED only
+ * makes single pages, each of which costs about as much as reading it.  `*end` is where it got to, from the first whole
+ * folio at or after `*begin`; equal when there is nothing to gain.  True when stopped.
+ */
+static bool
+populate(struct pc_file *file, const uint8_t *want, uint64_t *begin, uint64_t *end)
+{
+	const struct pc_loader *loader = file->loader;
+	uint64_t	ahead = READ_AHEAD_BYTES(loader->request_bytes);
+	uint64_t	last = *end > ahead ? *end - ahead : 0;
+	bool		stopped = false;
+
+	*end = *begin = (*begin + LARGE_BYTES - 1) / LARGE_BYTES * LARGE_BYTES;
+	if (!loader->window->large || LARGE_BYTES % loader->block_size != 0 || last < *begin + ahead)
+		return false;
+	posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
+	while (*end + LARGE_BYTES <= last && !stopped)
+	{
+		void	   *addr;
+		bool		done;
+
+		stopped = take_tokens(loader, LARGE_BYTES) || loader->wait(loader->arg, 0);
+		if (stopped)
+			break;
+		addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd, (off_t) *end);
+		if (addr == MAP_FAILED)
+			break;
+		done = madvise(addr, LARGE_BYTES, MADV_HUGEPAGE) == 0 && madvise(addr, LARGE_BYTES, MADV_POPULATE_READ) == 0;
+		munmap(addr, LARGE_BYTES);
+		/* whatever the reason, single pages do as well */
+		if (!done)
+			break;
+		if (loader->progress)
+		{
+			uint32_t	blocks = 0;
+
+			for (uint32_t i = 0; i < LARGE_BYTES / loader->block_size; i++)
+				blocks += pc_bit(want, (uint32_t) (*end / loader->block_size) + i);
+			loader->progress(loader->arg, blocks);
+		}
+		*end += LARGE_BYTES;
+	}
+	posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
+	return stopped;
 }
 
 /* sends the blocks from .. to - 1, gaps included, in requests; true when stopped */
@@ -253,6 +341,25 @@ submit_run(struct pc_flight *flight, struct pc_file *file, const uint8_t *want, 
 			return true;
 	}
 	return false;
+}
+
+static bool
+submit_long_run(struct pc_flight *flight, struct pc_file *file, const uint8_t *want, uint32_t from, uint32_t to,
+				uint32_t request_blocks)
+{
+	uint32_t	size = file->loader->block_size;
+	uint64_t	begin = (uint64_t) from * size;
+	uint64_t	end = (uint64_t) to * size;
+
+	if (populate(file, want, &begin, &end))
+	{
+		flight->stopped = true;
+		return true;
+	}
+	if (end == begin)
+		return submit_run(flight, file, want, from, to, request_blocks);
+	return submit_run(flight, file, want, from, (uint32_t) (begin / size), request_blocks) ||
+		submit_run(flight, file, want, (uint32_t) (end / size), to, request_blocks);
 }
 
 int
@@ -287,7 +394,7 @@ pc_start(struct pc_flight *flight, struct pc_file *file, int fd, const uint8_t *
 			to = pc_next(want, nblocks, next, false);
 			next = pc_next(want, nblocks, to, true);
 		}
-		stopped = submit_run(flight, file, want, from, to, request_blocks);
+		stopped = submit_long_run(flight, file, want, from, to, request_blocks);
 		from = next;
 	}
 	return stopped ? PC_STOPPED : 0;

@@ -20,9 +20,12 @@ struct pc_window
 {
 	uint32_t	request_bytes;	/* of one request at most */
 	uint32_t	bytes;			/* of all */
-	uint32_t	requests;		/* PC_MAX_REQUESTS at most */
+	uint32_t	requests;
+	bool		large;			/* long runs in large folios: a tenth of the CPU, but the caller blocks in the kernel */
+	uint32_t	stretch;		/* that many times as much while the device runs dry, because we are woken too late */
 };
 
+/* requests * stretch of a window at most */
 #define PC_MAX_REQUESTS 256
 #define PC_MAX_REQUEST_BYTES (1024 * 1024)
 
@@ -74,6 +77,8 @@ struct pc_flight
 	uint32_t	count;
 	uint64_t	bytes;
 	int64_t		usual;			/* microseconds that a request takes */
+	double		stretch;		/* of the window, beyond 1 */
+	int64_t		dry_at;			/* when the request was sent that was the last to arrive before anybody looked */
 	bool		stopped;
 	char	   *buffer;			/* only when something must be read */
 };

@@ -216,7 +216,8 @@ look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t
 	uint8_t		one[WINDOW_BYTES / SMALLEST_PAGE / 8];
 	uint32_t	window = (uint32_t) (WINDOW_BYTES / block_size / 8) * 8;	/* so that each begins a byte of the map */
 	bool		partly = false;
-	int			rc = check_owner(fd);
+	bool		checked = false;
+	int			rc = 0;
 
 	*resident = 0;
 	for (uint32_t first = 0; first < nblocks && rc == 0; first += window)
@@ -227,7 +228,12 @@ look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t
 		uint64_t	found;
 
 		if ((partly && !dirty) || !ask_cachestat(fd, first, n, block_size, trust, &st, here))
+		{
+			if (!checked && (rc = check_owner(fd)) != 0)
+				break;
+			checked = true;
 			rc = map_window(fd, first, n, block_size, here);
+		}
 		found = pc_popcount(here, n);
 		partly = found > 0 && (found < n || trust != PC_CACHESTAT);
 		*resident += found;

@@ -393,8 +393,8 @@ test_load_side_by_side(void **state)
 	for (int i = 0; i < 4; i++)
 	{
 		assert_int_equal(pc_start(&flight, &files[i], fd, parts[i], BLOCKS, &loader), 0);
-		assert_in_range(flight.count, 1, pc_gentle.requests);
-		assert_in_range(flight.bytes, 1, pc_gentle.bytes);
+		assert_in_range(flight.count, 1, pc_gentle.requests * pc_gentle.stretch);
+		assert_in_range(flight.bytes, 1, (uint64_t) pc_gentle.bytes * pc_gentle.stretch);
 	}
 	/* one that is given up leaves the others alone, and nothing of its own behind */
 	pc_forget(&flight, &files[3]);
@@ -406,8 +406,84 @@ test_load_side_by_side(void **state)
 	assert_int_equal(flight.bytes, 0);
 	own_mincore(after);
 	assert_int_equal(not_in(after, want), 0);
-	assert_in_range(not_in(want, after), 0, wanted / 50 + pc_gentle.requests * 2);
-	assert_in_range(progressed, wanted - pc_gentle.requests * 2, wanted);
+	assert_in_range(not_in(want, after), 0, wanted / 50 + pc_gentle.requests * pc_gentle.stretch * 2);
+	assert_in_range(progressed, wanted - pc_gentle.requests * pc_gentle.stretch * 2, wanted);
+}
+
+static struct pc_flight late_flight;
+static uint64_t most_in_flight;
+
+/* somebody who is woken long after the requests have arrived */
+static bool
+wait_too_long(void *arg, long microseconds)
+{
+	(void) arg;
+	if (late_flight.bytes > most_in_flight)
+		most_in_flight = late_flight.bytes;
+	if (microseconds > 0)
+		usleep(20000);
+	return false;
+}
+
+/* a window is stretched while the device runs dry, within its bounds, and one that has no stretch is not */
+static void
+test_window_stretches(void **state)
+{
+	struct pc_window fixed = pc_gentle;
+	const struct pc_window *const windows[] = {&pc_gentle, &fixed};
+
+	(void) state;
+	fixed.stretch = 1;
+	for (int i = 0; i < 2; i++)
+	{
+		struct pc_loader loader = new_loader(0);
+		struct pc_file file;
+
+		want_runs(BLOCKS, 1);
+		evict_all();
+		memset(&late_flight, 0, sizeof(late_flight));
+		most_in_flight = 0;
+		loader.window = windows[i];
+		loader.wait = wait_too_long;
+		assert_int_equal(pc_start(&late_flight, &file, fd, want, BLOCKS, &loader), 0);
+		assert_int_equal(pc_finish(&late_flight, &file), 0);
+		assert_in_range(most_in_flight, windows[i]->bytes / 2, (uint64_t) windows[i]->bytes * windows[i]->stretch);
+		if (windows[i]->stretch == 1)
+			assert_true(late_flight.stretch == 0);
+		else
+			assert_true(most_in_flight > windows[i]->bytes);
+	}
+}
+
+/* a long run is brought in as large folios, and is exact all the same: nothing before it, nothing behind it */
+static void
+test_load_long_run(void **state)
+{
+	static const uint32_t runs[][2] = {{0, BLOCKS}, {100, BLOCKS - 100}, {256, 9000}, {5000, 5001}, {301, 7777}};
+
+	(void) state;
+	for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++)
+	{
+		uint64_t	wanted = runs[i][1] - runs[i][0];
+		uint64_t	missing = wanted;
+
+		memset(want, 0, sizeof(want));
+		for (uint32_t b = runs[i][0]; b < runs[i][1]; b++)
+			pc_set(want, b);
+		for (int attempt = 0; attempt < 3 && missing > wanted / 50; attempt++)
+		{
+			struct pc_loader loader = new_loader(0);
+
+			loader.window = &pc_aggressive;
+			evict_all();
+			assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
+			own_mincore(after);
+			assert_int_equal(not_in(after, want), 0);
+			assert_int_equal(progressed, wanted);
+			missing = not_in(want, after);
+		}
+		assert_in_range(missing, 0, wanted / 50);
+	}
 }
 
 /* gaps are read along up to the size asked for, and not beyond */
@@ -527,6 +603,8 @@ main(void)
 		cmocka_unit_test(test_another_owner),
 		cmocka_unit_test(test_load_patterns),
 		cmocka_unit_test(test_load_side_by_side),
+		cmocka_unit_test(test_load_long_run),
+		cmocka_unit_test(test_window_stretches),
 		cmocka_unit_test(test_load_gaps),
 		cmocka_unit_test(test_load_stops),
 		cmocka_unit_test(test_load_rate),
