@@ -223,7 +223,8 @@ def missing_buffers(session: Session, selection: Selection) -> int:
     for row in selection.rows:
         wanted[place_of(row)] = wanted.get(place_of(row), 0) + row["in_shared_buffers"]
     missing: int = sum(max(0, blocks - now.get(place, 0)) for place, blocks in wanted.items())
-    return min(missing, max(0, _caches.buffers_of_the_server(session) - sum(now.values())))
+    unused: int = max(0, _caches.buffers_of_the_server(session) - sum(now.values()))
+    return min(missing, unused)
 
 
 def expect(selection: Selection, budget_blocks: int) -> Dict[Place, int]:
