@@ -26,6 +26,7 @@
 #include "utils/memutils.h"
 #include "utils/numeric.h"
 #include "utils/timestamp.h"
+#include "utils/wait_event.h"
 
 /* how often a running job's state is written, microseconds */
 #define WRITE_EVERY 200000
@@ -104,7 +105,11 @@ sleep_or_wake(long microseconds, uint32 wait_event)
 {
 	/* a latch cannot wait for less than a millisecond, in which a fast device reads megabytes; signals end both */
 	if (microseconds < 1000)
+	{
+		pgstat_report_wait_start(wait_event);
 		pg_usleep(microseconds);
+		pgstat_report_wait_end();
+	}
 	else
 	{
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, microseconds / 1000, wait_event);
@@ -195,6 +200,12 @@ run_wait(void *arg, long microseconds)
 		run->written_at = now;
 	}
 	return run->job.state > JOB_RUNNING;
+}
+
+static void
+run_blocked(void *arg, bool begins)
+{
+	session_blocked(&((Run *) arg)->wait_event, begins);
 }
 
 static void
@@ -545,10 +556,11 @@ pg_residency_restore_main(Datum number)
 	run->control.pace.rate = (uint64) run->job.rate_bytes;
 	run->window = run->job.aggressive ? pc_aggressive : pc_gentle;
 	/* blocked in the kernel we would feel ourselves as pressure */
-	run->window.large &= run->job.max_io_pressure == 0;
+	run->window.blocks_in_kernel = run->job.max_io_pressure == 0;
 	run->control.window = &run->window;
 	run->control.gap_blocks = run->job.gap_blocks;
 	run->control.wait = run_wait;
+	run->control.blocked = run_blocked;
 	run->control.progress = run_progress;
 	run->control.arg = run;
 
@@ -1012,7 +1024,7 @@ residency_job_list(PG_FUNCTION_ARGS)
 
 /* --- one segment, in this session --- */
 
-static bool
+bool
 session_wait(void *arg, long microseconds)
 {
 	if (microseconds > 0)
@@ -1021,13 +1033,22 @@ session_wait(void *arg, long microseconds)
 	return InterruptPending && (QueryCancelPending || ProcDiePending);
 }
 
+void
+session_blocked(void *arg, bool begins)
+{
+	if (begins)
+		pgstat_report_wait_start(*(uint32 *) arg);
+	else
+		pgstat_report_wait_end();
+}
+
 PG_FUNCTION_INFO_V1(residency_restore);
 Datum
 residency_restore(PG_FUNCTION_ARGS)
 {
 	ResidencySnapshot *snapshot = snapshot_load(text_argument(fcinfo, 0, "the snapshot's name"));
 	uint32		wait_event = compat_wait_event("ResidencyRestore");
-	RestoreControl control = {.budget_is_measured = true, .window = &pc_gentle, .gap_blocks = -1, .wait = session_wait, .arg = &wait_event};
+	RestoreControl control = {.budget_is_measured = true, .window = &pc_gentle, .gap_blocks = -1, .wait = session_wait, .blocked = session_blocked, .arg = &wait_event};
 	struct sf_segment segment;
 	SegmentOutcome outcome;
 	SegmentWork *work;

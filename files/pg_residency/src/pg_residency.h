@@ -133,9 +133,14 @@ typedef struct RestoreControl
 	int			gap_blocks;		/* -1: what the device makes worthwhile */
 	/* as in struct pc_loader */
 	bool		(*wait) (void *arg, long microseconds);
+	void		(*blocked) (void *arg, bool begins);
 	void		(*progress) (void *arg, uint32 blocks);
 	void	   *arg;
 } RestoreControl;
+
+/* the two for a session that loads, whose argument is a wait event, uint32 */
+extern bool session_wait(void *arg, long microseconds);
+extern void session_blocked(void *arg, bool begins);
 
 typedef struct SegmentWork SegmentWork;
 

@@ -301,28 +301,6 @@ free_pages(void)
 
 /* --- changing --- */
 
-/* sleeps; the wait event is seen in pg_stat_activity */
-static bool
-load_wait(void *arg, long microseconds)
-{
-	uint32		wait_event = *(uint32 *) arg;
-
-	if (microseconds >= 1000)
-	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, microseconds / 1000, wait_event);
-		ResetLatch(MyLatch);
-	}
-	else if (microseconds > 0)
-	{
-		/* a latch cannot wait for less than a millisecond, in which a fast device reads megabytes */
-		pgstat_report_wait_start(wait_event);
-		pg_usleep(microseconds);
-		pgstat_report_wait_end();
-	}
-	/* not CHECK_FOR_INTERRUPTS(): the loader must give back its mapping first */
-	return InterruptPending && (QueryCancelPending || ProcDiePending);
-}
-
 static uint32
 load_wait_event(void)
 {
@@ -353,7 +331,7 @@ load_pages(const CachedFile *file, const uint8 *need)
 	uint32		wait_event = load_wait_event();
 	struct pc_loader loader = {
 		.block_size = (uint32) pc_page_size(), .request_bytes = pc_gentle.request_bytes, .window = &pc_gentle,
-		.use_cachestat = file->cachestat, .wait = load_wait, .arg = &wait_event
+		.use_cachestat = file->cachestat, .wait = session_wait, .blocked = session_blocked, .arg = &wait_event
 	};
 	struct stat st;
 	int			rc;

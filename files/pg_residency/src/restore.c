@@ -311,7 +311,7 @@ load_needed(SegmentWork *work)
 	work->loader = (struct pc_loader) {
 		.block_size = BLCKSZ, .request_bytes = pc_gentle.request_bytes, .window = control->window,
 		.use_cachestat = work->cachestat, .pace = &control->pace,
-		.wait = control->wait, .progress = control->progress, .arg = control->arg
+		.wait = control->wait, .blocked = control->blocked, .progress = control->progress, .arg = control->arg
 	};
 	work->outcome->over_budget = cut_to_budget(work, left);
 	needed = (int64) pc_popcount(work->need, work->blocks);

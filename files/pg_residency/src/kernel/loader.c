@@ -43,8 +43,8 @@
 #define LARGE_BYTES (2 * 1024 * 1024)
 #define READ_AHEAD_BYTES(device_bytes) (2 * (uint64_t) (device_bytes) + 2 * LARGE_BYTES)
 
-const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, false, 3};
-const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, true, 1};
+const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, false, 3, true};
+const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, true, 1, true};
 
 static int64_t
 now_us(void)
@@ -86,6 +86,13 @@ take_tokens(const struct pc_loader *loader, uint32_t bytes)
 	}
 	pace->tokens -= bytes;
 	return false;
+}
+
+static void
+tell_blocked(const struct pc_loader *loader, bool begins)
+{
+	if (loader->blocked)
+		loader->blocked(loader->arg, begins);
 }
 
 /* pages of the request */
@@ -169,17 +176,31 @@ next_pause(const struct pc_flight *flight, const struct pc_request *r, int64_t n
 	return step < SHORTEST_PAUSE ? SHORTEST_PAUSE : step > LONGEST_PAUSE ? LONGEST_PAUSE : (long) step;
 }
 
-/* waits for the oldest request; true when stopped */
-static bool
-finish_oldest(struct pc_flight *flight)
+/*
+ * Waits in the kernel for the request: a read of one byte returns when its page has come in.  What is not there then
+ * was left out when the request was sent.
+ */
+static void
+await_in_kernel(struct pc_flight *flight, struct pc_request *r, unsigned char *vec)
 {
-	struct pc_request *r = &flight->requests[flight->first];
+	char		byte;
+
+	if (has_arrived(r, vec))
+		return;
+	tell_blocked(r->file->loader, true);
+	(void) !pread(r->file->fd, &byte, 1, (off_t) (r->offset + (uint64_t) r->awaited * pc_page_size()));
+	if (!has_arrived(r, vec))
+		read_missing(flight, r);
+	tell_blocked(r->file->loader, false);
+}
+
+/* waits for the oldest request, looking at it again and again; true when stopped */
+static bool
+await_by_looking(struct pc_flight *flight, struct pc_request *r, unsigned char *vec)
+{
 	const struct pc_loader *loader = r->file->loader;
-	unsigned char vec[BUFFER_PAGES];
 	int64_t		now = now_us();
 	int64_t		patience = now + (loader->use_cachestat ? PATIENCE : PATIENCE_UNSEEN);
-	struct pc_file *file;
-	uint32_t	blocks;
 
 	for (unsigned looks = 1; !has_arrived(r, vec); looks++)
 	{
@@ -194,14 +215,31 @@ finish_oldest(struct pc_flight *flight)
 			break;
 		}
 		if (loader->wait(loader->arg, next_pause(flight, r, now)))
-		{
-			flight->stopped = true;
 			return true;
-		}
 		now = now_us();
 	}
+	return false;
+}
+
+/* waits for the oldest request; true when stopped */
+static bool
+finish_oldest(struct pc_flight *flight)
+{
+	struct pc_request *r = &flight->requests[flight->first];
+	const struct pc_loader *loader = r->file->loader;
+	unsigned char vec[BUFFER_PAGES];
+	struct pc_file *file;
+	uint32_t	blocks;
+
+	if (loader->window->blocks_in_kernel)
+		await_in_kernel(flight, r, vec);
+	else if (await_by_looking(flight, r, vec))
+	{
+		flight->stopped = true;
+		return true;
+	}
 	/* what a request usually takes, a moving average */
-	flight->usual += (now - r->sent_at - flight->usual) / 8;
+	flight->usual += (now_us() - r->sent_at - flight->usual) / 8;
 	file = r->file;
 	blocks = r->blocks;
 	flight->bytes -= r->length;
@@ -287,7 +325,7 @@ populate(struct pc_file *file, const uint8_t *want, uint64_t *begin, uint64_t *e
 	bool		stopped = false;
 
 	*end = *begin = (*begin + LARGE_BYTES - 1) / LARGE_BYTES * LARGE_BYTES;
-	if (!loader->window->large || LARGE_BYTES % loader->block_size != 0 || last < *begin + ahead)
+	if (!loader->window->large || !loader->window->blocks_in_kernel || LARGE_BYTES % loader->block_size != 0 || last < *begin + ahead)
 		return false;
 	posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
 	while (*end + LARGE_BYTES <= last && !stopped)
@@ -301,7 +339,9 @@ populate(struct pc_file *file, const uint8_t *want, uint64_t *begin, uint64_t *e
 		addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd, (off_t) *end);
 		if (addr == MAP_FAILED)
 			break;
+		tell_blocked(loader, true);
 		done = madvise(addr, LARGE_BYTES, MADV_HUGEPAGE) == 0 && madvise(addr, LARGE_BYTES, MADV_POPULATE_READ) == 0;
+		tell_blocked(loader, false);
 		munmap(addr, LARGE_BYTES);
 		/* whatever the reason, single pages do as well */
 		if (!done)

@@ -21,8 +21,14 @@ struct pc_window
 	uint32_t	request_bytes;	/* of one request at most */
 	uint32_t	bytes;			/* of all */
 	uint32_t	requests;
-	bool		large;			/* long runs in large folios: a tenth of the CPU, but the caller blocks in the kernel */
+	bool		large;			/* long runs in large folios: a tenth of the CPU, when blocks_in_kernel is set too */
 	uint32_t	stretch;		/* that many times as much while the device runs dry, because we are woken too late */
+
+	/*
+	 * Whether the kernel may wake the caller when a page has come in, which is at once; a timer is late where the CPUs
+	 * are busy.  Until then wait() is not asked, and pressure stall information counts it as waiting for the disk.
+	 */
+	bool		blocks_in_kernel;
 };
 
 /* requests * stretch of a window at most */
@@ -51,6 +57,8 @@ struct pc_loader
 
 	/* sleeps about that long, 0 to only look; true ends the load */
 	bool		(*wait) (void *arg, long microseconds);
+	/* told before and after the caller is blocked in the kernel; or NULL */
+	void		(*blocked) (void *arg, bool begins);
 	/* told of blocks asked for as they have come in */
 	void		(*progress) (void *arg, uint32_t blocks);
 	void	   *arg;

@@ -352,17 +352,20 @@ test_load_patterns(void **state)
 {
 	static const uint32_t patterns[][2] = {{BLOCKS, 1}, {1, 1}, {1, 9}, {1, 49}, {64, 64}, {3, 200}, {200, 3}};
 
+	struct pc_window windows[] = {pc_gentle, pc_aggressive, pc_gentle, pc_aggressive};
+
 	(void) state;
-	for (size_t i = 0; i < 2 * sizeof(patterns) / sizeof(patterns[0]); i++)
+	windows[2].blocks_in_kernel = windows[3].blocks_in_kernel = false;
+	for (size_t i = 0; i < 4 * sizeof(patterns) / sizeof(patterns[0]); i++)
 	{
-		uint64_t	wanted = want_runs(patterns[i / 2][0], patterns[i / 2][1]);
+		uint64_t	wanted = want_runs(patterns[i / 4][0], patterns[i / 4][1]);
 		uint64_t	missing = wanted;
 
 		for (int attempt = 0; attempt < 3 && missing > wanted / 50; attempt++)
 		{
 			struct pc_loader loader = new_loader(0);
 
-			loader.window = i % 2 ? &pc_aggressive : &pc_gentle;
+			loader.window = &windows[i % 4];
 			evict_all();
 			assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
 			own_mincore(after);
