@@ -84,6 +84,8 @@ class Options:
     rate: Optional[int]
     deadline: Optional[str]
     shared_buffers: bool
+    aggressive: bool
+    max_io_pressure: Optional[int]
     wait: bool
     wait_timeout: int
     wait_sleep: float
@@ -109,6 +111,8 @@ def check_options(options: Options) -> None:
         value = getattr(options, option)
         if not 0 <= value <= 100:
             raise ResidencyError("%s is %g: it is a percent, from 0 to 100." % (option, value))
+    if options.max_io_pressure is not None and not 1 <= options.max_io_pressure <= 100:
+        raise ResidencyError("max_io_pressure is %d: it is a percent, from 1 to 100." % options.max_io_pressure)
     for option in ("wait_timeout", "wait_sleep", "job"):
         value = getattr(options, option)
         if value is not None and value <= 0:
@@ -281,10 +285,12 @@ def _select(
 
 
 def _start_call(snapshot: Optional[Row], selection: Selection, options: Options) -> Tuple[Optional[str], str]:
-    given = {"budget": options.budget, "rate": options.rate, "time_limit": options.time_limit()}
+    given = {"budget": options.budget, "rate": options.rate, "max_io_pressure": options.max_io_pressure,
+             "time_limit": options.time_limit()}
     given = {key: value for key, value in given.items() if value is not None}
-    if options.shared_buffers:
-        given["shared_buffers"] = True
+    for option in ("shared_buffers", "aggressive"):
+        if getattr(options, option):
+            given[option] = True
     given.update(_selection.start_options(selection))
     return (None if snapshot is None else _snapshot.full_name(snapshot)), json.dumps(given)
 

@@ -104,6 +104,17 @@ options:
         no former job tells a rate. Unless it will be, that is a warning.
       - Restores of several clusters on one machine come one after the other, which nobody adds up here.
     type: str
+  aggressive:
+    description:
+      - Whether nobody needs the disk yet, so that the job may take all of it. Otherwise it keeps little in flight, and others
+        who read hardly notice.
+    type: bool
+    default: false
+  max_io_pressure:
+    description:
+      - Percent of the time that anybody on the host may wait for a disk (C(/proc/pressure/io)), from 1 to 100. Beyond that the job
+        slows down, to 8 MB a second at the least, and goes faster again when it can.
+    type: int
   shared_buffers:
     description:
       - Whether C(shared_buffers) are to be filled again too, after the page cache, with what they held, as far as there are unused
@@ -161,6 +172,14 @@ EXAMPLES = r"""
     name: warm
     rate: 100MB
     budget: 8GB
+  become: true
+  become_user: postgres
+
+- name: As fast as the disk gives, before clients are let in, shared buffers too
+  pgfleet.cache.residency_restore:
+    name: warm
+    aggressive: true
+    shared_buffers: true
   become: true
   become_user: postgres
 
@@ -479,6 +498,8 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "rate": {"type": "str"},
     "deadline": {"type": "str"},
     "shared_buffers": {"type": "bool", "default": False},
+    "aggressive": {"type": "bool", "default": False},
+    "max_io_pressure": {"type": "int"},
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": _restore.WAIT_TIMEOUT},
     "wait_sleep": {"type": "float", "default": 1},

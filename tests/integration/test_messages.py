@@ -46,6 +46,7 @@ BAD_INPUT = [
     (RESTORE, {"name": "warm@x"}, "'warm@x' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most,"
      " beginning with a letter or digit; with @ and a number one generation of it."),
     (RESTORE, {"name": "good", "min_residency": 101}, "min_residency is 101: it is a percent, from 0 to 100."),
+    (RESTORE, {"name": "good", "max_io_pressure": 0}, "max_io_pressure is 0: it is a percent, from 1 to 100."),
     (RESTORE, {"name": "good", "max_gone": -1}, "max_gone is -1: it is a percent, from 0 to 100."),
     (SNAPSHOT, {"name": "warm", "keep": 99999999999}, "keep is 99999999999: it can be 1000000 at most."),
     (RESTORE, {"name": "good", "wait_timeout": 99999999999}, "wait_timeout is 99999999999: it can be 2147483647 at most."),

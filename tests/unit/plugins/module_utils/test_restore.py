@@ -38,6 +38,8 @@ def options(**changed):
         "rate": None,
         "deadline": None,
         "shared_buffers": False,
+        "aggressive": False,
+        "max_io_pressure": None,
         "wait": True,
         "wait_timeout": 60,
         "wait_sleep": 0.01,
@@ -170,6 +172,12 @@ def test_named_job_of_another_snapshot():
     session = server(jobs=[job_row()], segments=[])
     with pytest.raises(ResidencyError, match=r"Job 7 restores warm@3, not batch\."):
         restore(session, job=7, name="batch")
+
+
+def test_how_the_job_is_to_go_about_it():
+    session = server(jobs=[[], [job_row()]], segments=[[segment_row(1, 400)], [segment_row(1, 400, resident=400)]])
+    restore(session, aggressive=True, max_io_pressure=20, shared_buffers=True)
+    assert started_with(session)[1] == '{"max_io_pressure": 20, "time_limit": 60, "shared_buffers": true, "aggressive": true}'
 
 
 def test_running_job_has_to_be_the_same():
