@@ -20,6 +20,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.pgfleet.cache.plugins.module_utils._restore import (
     LOST_JOB,
+    NOT_FINISHED,
     RUNNING,
     STOPPING,
     WAIT_TIMEOUT,
@@ -61,7 +62,12 @@ class ActionModule(ActionBase):
         host = str(task_vars.get("inventory_hostname", ""))
         if arguments.get("deadline") and not arguments.get("job"):
             display.display("%s: %s" % (host, started["msg"]))  # whether it will be kept, said beforehand
-        return self._follow(task_vars, started, deadline, host) if waits else started
+        if not waits:
+            return started
+        result = self._follow(task_vars, started, deadline, host)
+        if result.get("failed") and result.get("state") in RUNNING:  # the last slice names its own timeout
+            result["msg"] = NOT_FINISHED % (human_seconds(timeout), result["msg"].partition(": ")[2])
+        return result
 
     def _follow(
         self, task_vars: Dict[str, Any], started: Dict[str, Any], deadline: float, host: str

@@ -31,6 +31,7 @@ RUNNING = ("starting", "waiting", "running")
 WAIT_TIMEOUT = 3600
 STOPPING = 5  # seconds that a job may take to notice its own time limit
 DEADLINE_SLACK = 5  # seconds by which a job that was started for a deadline may seem to miss it
+NOT_FINISHED = "Not finished within wait_timeout of %s: %s"
 LOST_JOB = "Job %d was restoring %s: the view residency_jobs tells how far it came."
 LONGEST_WAIT = 2147483647  # seconds
 NAMED = 5  # relations named in a message
@@ -156,9 +157,7 @@ def restore(session: Session, options: Options, check_mode: bool, connect_to: Co
             result = _progress(session, snapshot, job, forecast)
             if not options.wait or check_mode:
                 return result
-            raise ResidencyError(
-                "Not finished within wait_timeout of %s: %s" % (human_seconds(options.wait_timeout), result["msg"]), result
-            )
+            raise ResidencyError(NOT_FINISHED % (human_seconds(options.wait_timeout), result["msg"]), result)
         after = _select(session, snapshot, job, options, connect_to)
         return _judge(session, snapshot, job, after, options, connect_to, forecast)
     except ResidencyError as error:
