@@ -161,7 +161,9 @@ class Bench:
         self.cpu: float | None = None  # of the last measurement
         self.went_again = False  # in the last measurement
         self.files: list[File] = []
-        self.sql("CREATE EXTENSION pg_residency; CREATE EXTENSION pgfincore; CREATE EXTENSION pg_prewarm")
+        # ours has functions of the peer's names, too: by itself a name means the peer's
+        self.sql("ALTER DATABASE postgres SET search_path = public, ours")
+        self.sql("CREATE SCHEMA ours; CREATE EXTENSION pg_residency SCHEMA ours; CREATE EXTENSION pgfincore; CREATE EXTENSION pg_prewarm")
         self.options = {"default window": "{}", "aggressive": '{"aggressive": true}'}
 
     # --- the server
@@ -441,7 +443,8 @@ class Bench:
     def many_files(self) -> None:
         """A cluster of 1 TB, sparse and cold: tables of 100 MiB each, whose inodes are cached."""
         self.sql("CREATE DATABASE many")
-        self.sql("CREATE EXTENSION pgfincore; CREATE EXTENSION pg_residency;", "many")
+        self.sql("ALTER DATABASE many SET search_path = public, ours", "many")
+        self.sql("CREATE SCHEMA ours; CREATE EXTENSION pg_residency SCHEMA ours; CREATE EXTENSION pgfincore", "many")
         for first in range(0, MANY_FILES, 1000):
             self.sql("".join(f"CREATE TABLE t{i} (a int);" for i in range(first, first + 1000)), "many")
         paths = self.sql("CHECKPOINT; SELECT pg_relation_filepath(oid) FROM pg_class WHERE relname ~ '^t[0-9]+$'", "many").splitlines()
