@@ -231,7 +231,7 @@ finish_oldest(struct pc_flight *flight)
 	struct pc_file *file;
 	uint32_t	blocks;
 
-	if (loader->window->blocks_in_kernel)
+	if (loader->window->blocks_in_kernel && !r->file->read_ahead)
 		await_in_kernel(flight, r, vec);
 	else if (await_by_looking(flight, r, vec))
 	{
@@ -339,6 +339,7 @@ populate(struct pc_file *file, const uint8_t *want, uint64_t *begin, uint64_t *e
 		addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd, (off_t) *end);
 		if (addr == MAP_FAILED)
 			break;
+		file->read_ahead = true;
 		tell_blocked(loader, true);
 		done = madvise(addr, LARGE_BYTES, MADV_HUGEPAGE) == 0 && madvise(addr, LARGE_BYTES, MADV_POPULATE_READ) == 0;
 		tell_blocked(loader, false);

@@ -99,6 +99,7 @@ struct pc_file
 	unsigned char *mapping;		/* of the whole file, never touched: mincore wants addresses */
 	size_t		length;
 	uint32_t	in_flight;		/* requests */
+	bool		read_ahead;		/* by the kernel too, whose marks a read would follow, beyond what is wanted */
 	int			error;			/* the first one */
 };
 
