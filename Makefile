@@ -15,9 +15,9 @@ demo: ## a primary and two standbys on this machine: snapshot, cold, warm-up, on
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-lint test-unit test-sanity test-extension test-integration test-molecule
+.PHONY: test test-lint test-unit test-sanity test-extension test-integration test-molecule test-packages
 test: ## all tests below, one after the other, and the sum (root)
-	@build-tools/test lint unit sanity extension integration molecule
+	@build-tools/test lint unit sanity extension integration molecule packages
 
 test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
 	@build-tools/lint
@@ -36,6 +36,9 @@ test-integration: ## modules and playbooks against throwaway clusters; logins, h
 
 test-molecule: ## SCENARIO=default: two hosts with systemd, in Docker (root); COMMAND=converge, verify ...
 	@build-tools/molecule $(SCENARIO) $(COMMAND)
+
+test-packages: ## SCENARIO=packages: source, Debian package, repository on three releases of Debian (root)
+	@build-tools/molecule packages $(COMMAND)
 
 .PHONY: bench
 bench: ## the engine's figures beside its peers' on the same files (root); GIB=2 REPEAT=3
