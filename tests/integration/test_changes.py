@@ -235,3 +235,17 @@ def test_installing_again_changes_nothing(cluster, ansible):
         output, status = ansible.command("pgfleet.cache.install", *arguments)
         assert status == 0, output
         assert "changed=0" in output.split("PLAY RECAP")[1]
+
+
+def test_pg_config_of_another_server_is_refused(cluster, ansible):
+    """Debian's own, for a cluster that runs from a copy of its binaries."""
+    ansible.set_hosts(
+        {"db1": {}},
+        pgfleet_login_port=cluster.port,
+        pgfleet_login_unix_socket=cluster.socket,
+    )
+    output, status = ansible.command("pgfleet.cache.install", "--check")
+    assert status != 0
+    assert "Set cache_extension_pg_config to the one of the running server, most likely %s/pg_config" % cluster.bin in " ".join(
+        output.split()
+    )

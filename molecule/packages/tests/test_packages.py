@@ -1,0 +1,182 @@
+"""The methods of cache_extension, as dpkg, the files and the servers of the hosts show them.
+
+side_effect.yml leaves what look.sh saw after each of its steps.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+
+import pytest
+import testinfra
+
+PACKAGES = os.path.join(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "packages")
+MAJORS = {"old-a": 15, "old-b": 15, "mid": 17, "new": 18, "src": 15}
+PACKAGE = "postgresql-15-pg-residency"
+ALL_FILES = "pg_residency.so pg_residency--0.1.0.sql pg_residency.control"
+
+every_host = pytest.mark.parametrize("name", MAJORS)
+
+
+def run(name, command):
+    """A command on a host, as root; not by Ansible."""
+    return testinfra.get_host("docker://" + name).run(command)
+
+
+def output(name, command):
+    done = run(name, command)
+    assert done.rc == 0, done.stderr
+    return done.stdout.strip()
+
+
+def sql(name, query, database="postgres"):
+    return output(name, f'runuser -u postgres -- psql -XAt -d {database} -c "{query}"')
+
+
+def left_by(name, step):
+    return output(name, f"cat /var/lib/pgfleet-test/{step}")
+
+
+def seen(name, step):
+    """What look.sh saw on a host after a step."""
+    lines = left_by(name, step).splitlines()
+    return {word: rest.strip() for word, _space, rest in (line.partition(" ") for line in lines)}
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+@every_host
+def test_extension_is_there_and_answers(name):
+    assert sql(name, "SELECT extversion FROM pg_extension WHERE extname = 'pg_residency'") == "0.1.0"
+    assert sql(name, "SELECT residency_version()") == "0.1.0"
+    assert int(sql(name, "SELECT count(*) FROM residency_segments()")) > 0
+
+
+@every_host
+def test_all_methods_give_the_same_rights(name):
+    assert sql(
+        name,
+        "SELECT string_agg(p.proname, ' ' ORDER BY p.proname) FROM pg_proc AS p"
+        " WHERE p.proname LIKE 'residency%' AND has_function_privilege('residency_admin', p.oid, 'EXECUTE')",
+    ) == (
+        "residency_cancel residency_drop_snapshot residency_evict residency_restore residency_restore_start"
+        " residency_set_names residency_snapshot"
+    )
+
+
+def test_all_databases_have_it_where_that_was_asked_for():
+    assert sql("new", "SELECT residency_version()", database="sales") == "0.1.0"
+    assert sql("mid", "SELECT count(*) FROM pg_extension WHERE extname = 'pg_residency'", database="sales") == "0"
+
+
+def test_one_package_for_each_kind_of_host():
+    kinds = sorted(os.path.basename(path).split("_")[:4] for path in glob.glob(PACKAGES + "/*.deb"))
+    machine = output("old-a", "dpkg --print-architecture")
+    assert kinds == [
+        ["postgresql-15-pg-residency", "0.1.0", "bookworm", machine],
+        ["postgresql-17-pg-residency", "0.1.0", "trixie", machine],
+        ["postgresql-18-pg-residency", "0.1.0", "forky", machine],
+    ]
+    assert len(os.listdir(PACKAGES)) == 6  # with the digests of each, and nothing else
+
+
+def test_packages_are_what_their_digests_say():
+    for path in glob.glob(PACKAGES + "/*.deb"):
+        with open(path + ".json", encoding="utf-8") as file:
+            assert json.load(file)["sha256"] == digest(path)
+
+
+def test_the_same_sources_give_the_same_package():
+    (again,) = glob.glob(PACKAGES + "-again/*_bookworm_*.deb")
+    assert digest(again) == digest(os.path.join(PACKAGES, os.path.basename(again)))
+
+
+@pytest.mark.parametrize("name", ["old-a", "old-b", "mid", "new"])
+def test_library_is_the_package_s(name):
+    package = f"postgresql-{MAJORS[name]}-pg-residency"
+    library = f"/usr/lib/postgresql/{MAJORS[name]}/lib/pg_residency.so"
+    assert output(name, f"dpkg-query --search {library}") == f"{package}: {library}"
+    assert output(name, f"dpkg --verify {package}") == ""
+
+
+def test_the_second_host_has_no_compiler():
+    for tool in ("gcc", "make", "dpkg-buildpackage"):
+        assert run("old-a", f"command -v {tool}").rc == 0
+        assert run("old-b", f"command -v {tool}").rc != 0
+
+
+@every_host
+def test_builds_leave_nothing_behind(name):
+    places = "/tmp /var/tmp /root /home /var/lib/postgresql"
+    assert output(name, f"find {places} -name 'pg_residency.?*' -o -name 'residency*.o' -o -name '*.deb'") == ""
+
+
+@every_host
+def test_nothing_is_restarted_unless_that_was_asked_for(name):
+    same = sql(name, "SELECT pg_postmaster_start_time()") == left_by(name, "started")
+    assert same == (name != "mid")
+
+
+def test_preloading_restarts_and_refuses_removal():
+    assert seen("mid", "preload")["preloads"] == "pg_residency"
+    assert "would not start again" in left_by("mid", "message-preloaded")
+    assert seen("mid", "preloaded")["calls"] == "0.1.0"
+
+
+def test_a_preloaded_library_that_was_changed_is_repaired_and_loaded():
+    after = seen("mid", "repaired")
+    assert (after["changed"], after["calls"]) == ("", "0.1.0")
+    assert after["started"] > seen("mid", "preloaded")["started"] == seen("mid", "preload")["started"]
+
+
+def test_a_builder_of_another_kind_is_refused():
+    assert left_by("new", "message-wrong-builder").startswith("old-a builds for bookworm ")
+
+
+def test_source_to_deb():
+    after = seen("src", "source-to-deb")
+    assert (after["owner"], after["files"], after["changed"]) == (PACKAGE, ALL_FILES, "")
+    assert after["calls"] == "0.1.0"
+
+
+def test_deb_to_source():
+    after = seen("src", "deb-to-source")
+    assert (after["owner"], after["version"]) == ("", "")
+    assert after["files"] == ALL_FILES.replace(".so ", ".so pg_residency.sources ")
+    assert after["calls"] == "0.1.0"
+
+
+def test_upgrade_of_the_package():
+    assert seen("old-b", "older")["version"] == "installed 0.1.0~rc1"
+    after = seen("old-b", "upgraded")
+    assert (after["version"], after["changed"], after["calls"]) == ("installed 0.1.0", "", "0.1.0")
+
+
+def test_a_session_outlives_the_upgrade():
+    assert left_by("old-b", "session") == "0.1.0\nt"
+
+
+def test_absent_keeps_role_and_snapshots():
+    after = seen("old-b", "absent")
+    assert (after["owner"], after["version"], after["files"]) == ("", "", "")
+    assert "does not exist" in after["calls"]
+    assert (after["role"], after["snapshots"]) == ("1", "1")
+
+
+def test_purge_leaves_nothing():
+    assert seen("src", "deb-to-source")["snapshots"] == "1"
+    after = seen("src", "purged")
+    assert (after["owner"], after["version"], after["files"]) == ("", "", "")
+    assert (after["role"], after["snapshots"]) == ("0", "0")
+
+
+def test_package_from_a_repository():
+    after = seen("src", "repository")
+    assert (after["owner"], after["version"], after["calls"]) == (PACKAGE, "installed 0.1.0", "0.1.0")
+    assert "file:/srv/repository" in output("src", f"apt-cache policy {PACKAGE}")
