@@ -10,9 +10,11 @@ sql() { runuser -u postgres -- psql --no-psqlrc --no-align --tuples-only --comma
 echo "owner $(dpkg-query --search "$libraries/pg_residency.so" 2>/dev/null | cut -d : -f 1)"
 echo "version $(dpkg-query --show --showformat='${db:Status-Status} ${Version}' "$package" 2>/dev/null)"
 echo "changed $(dpkg --verify "$package" 2>/dev/null)"
-echo "files $(ls "$libraries" "$scripts" | grep pg_residency | tr '\n' ' ')"
+echo "files $(for folder in "$libraries" "$scripts"; do
+    find "$folder" -maxdepth 1 -name '*pg_residency*' -printf '%f\n' | sort
+done | tr '\n' ' ')"
 echo "calls $(sql 'SELECT residency_version()' | head -n 1)"
 echo "role $(sql "SELECT count(*) FROM pg_roles WHERE rolname = 'residency_admin'")"
-echo "snapshots $(ls /var/lib/postgresql/*/main/pg_residency 2>/dev/null | grep -c snapshot)"
+echo "snapshots $(find /var/lib/postgresql/*/main/pg_residency -name '*snapshot*' 2>/dev/null | wc -l)"
 echo "preloads $(sql 'SHOW shared_preload_libraries')"
 echo "started $(sql 'SELECT pg_postmaster_start_time()')"
