@@ -2,8 +2,8 @@
  * loader.h - brings blocks of one file into the page cache, gently
  *
  * posix_fadvise(WILLNEED) in requests that the kernel does not cut, a small window of them in flight so that other
- * readers keep the device, each awaited with mincore(2); what the kernel left out (read-ahead gives up quietly when
- * memory is short) is read once.
+ * readers keep the device, each awaited by a read of its last page or by looking with mincore(2), and seen to have come
+ * in by mincore(2); what the kernel left out (read-ahead gives up quietly when memory is short) is read once.
  */
 #ifndef PC_LOADER_H
 #define PC_LOADER_H

@@ -346,7 +346,28 @@ test_another_owner(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* complete and exact, whatever the pattern; the kernel may take some back meanwhile, but hardly three times */
+/* complete and exact: the kernel may take some back meanwhile, but hardly three times, and nothing else may come */
+static void
+load_exactly(const struct pc_window *window, uint64_t wanted)
+{
+	uint64_t	missing = wanted;
+
+	for (int attempt = 0; attempt < 3 && missing > wanted / 50; attempt++)
+	{
+		struct pc_loader loader = new_loader(0);
+
+		loader.window = window;
+		evict_all();
+		assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
+		own_mincore(after);
+		assert_int_equal(not_in(after, want), 0);
+		assert_int_equal(progressed, wanted);
+		missing = not_in(want, after);
+	}
+	assert_in_range(missing, 0, wanted / 50);
+}
+
+/* whatever the pattern */
 static void
 test_load_patterns(void **state)
 {
@@ -359,21 +380,8 @@ test_load_patterns(void **state)
 	for (size_t i = 0; i < 4 * sizeof(patterns) / sizeof(patterns[0]); i++)
 	{
 		uint64_t	wanted = want_runs(patterns[i / 4][0], patterns[i / 4][1]);
-		uint64_t	missing = wanted;
 
-		for (int attempt = 0; attempt < 3 && missing > wanted / 50; attempt++)
-		{
-			struct pc_loader loader = new_loader(0);
-
-			loader.window = &windows[i % 4];
-			evict_all();
-			assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
-			own_mincore(after);
-			assert_int_equal(not_in(after, want), 0);
-			assert_int_equal(progressed, wanted);
-			missing = not_in(want, after);
-		}
-		assert_in_range(missing, 0, wanted / 50);
+		load_exactly(&windows[i % 4], wanted);
 	}
 }
 
@@ -468,24 +476,11 @@ test_load_long_run(void **state)
 	for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++)
 	{
 		uint64_t	wanted = runs[i][1] - runs[i][0];
-		uint64_t	missing = wanted;
 
 		memset(want, 0, sizeof(want));
 		for (uint32_t b = runs[i][0]; b < runs[i][1]; b++)
 			pc_set(want, b);
-		for (int attempt = 0; attempt < 3 && missing > wanted / 50; attempt++)
-		{
-			struct pc_loader loader = new_loader(0);
-
-			loader.window = &pc_aggressive;
-			evict_all();
-			assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
-			own_mincore(after);
-			assert_int_equal(not_in(after, want), 0);
-			assert_int_equal(progressed, wanted);
-			missing = not_in(want, after);
-		}
-		assert_in_range(missing, 0, wanted / 50);
+		load_exactly(&pc_aggressive, wanted);
 	}
 }
 
