@@ -46,12 +46,16 @@ struct SegmentWork
 	int			rc;
 };
 
-/* in the page cache now; `map` has the work's blocks */
+/*
+ * In the page cache now; `map` has the work's blocks.  cachestat(2) counts pages that are still on their way: so it is
+ * believed to have found a file full only when all that was asked for has been seen to arrive.
+ */
 static void
-map_segment(const SegmentWork *work, uint8 *map)
+map_segment(const SegmentWork *work, bool arrived, uint8 *map)
 {
+	enum pc_trust trust = !work->cachestat ? PC_MINCORE : arrived ? PC_CACHESTAT : PC_CACHESTAT_COLD;
 	uint64		resident;
-	int			rc = pc_survey(work->fd, work->blocks, BLCKSZ, work->cachestat ? PC_CACHESTAT_COLD : PC_MINCORE, map, &resident);
+	int			rc = pc_survey(work->fd, work->blocks, BLCKSZ, trust, map, &resident);
 
 	if (rc != 0)
 		report_kernel_error(rc, "look at the pages of", work->path);
@@ -115,7 +119,7 @@ open_work(SegmentWork *work, const struct sf_segment *segment)
 	work->cachestat = cachestat_is_honest_for(&work->id, work->fd);
 	work->before = new_map(work->blocks);
 	work->need = new_map(work->blocks);
-	map_segment(work, work->before);
+	map_segment(work, false, work->before);
 	needed = find_needed(work, work->before, work->need);
 	outcome->resident = outcome->wanted - outcome->gone - needed;
 	return needed > 0;
@@ -344,14 +348,14 @@ settle(SegmentWork *work)
 	int64		lacking;
 	int			rc = work->rc < 0 ? work->rc : pc_finish(&work->control->flight, &work->file);
 
-	map_segment(work, after);
+	map_segment(work, rc == 0, after);
 	lacking = find_needed(work, after, missing);
 	if (rc != PC_STOPPED && lacking > outcome->over_budget)
 	{
 		for (size_t i = 0; i < pc_map_bytes(work->blocks); i++)
 			missing[i] &= work->need[i];
 		rc = pc_load(work->fd, missing, work->blocks, &work->loader);
-		map_segment(work, after);
+		map_segment(work, rc == 0, after);
 		lacking = find_needed(work, after, missing);
 	}
 
