@@ -18,7 +18,8 @@ work=$(mktemp -d /var/tmp/pg_residency_test.XXXXXX)
 stop() {
 	[ -z "${fuzzer:-}" ] || pkill -P "$fuzzer" || true
 	[ ! -e "$work/data/postmaster.pid" ] || as_postgres "$bin/pg_ctl" -D "$work/data" -m immediate -s stop || true
-	rm -rf "$work"
+	[ ! -e "$work/device" ] || umount "$work/device" || true
+	rm -rf --one-file-system "$work"
 }
 as_postgres() { setpriv --reuid postgres --regid postgres --init-groups env HOME="$work" "$@"; }
 trap stop EXIT
@@ -38,6 +39,16 @@ make -s PG_CONFIG="$bin/pg_config" install
 
 echo "== unit tests"
 make -s PG_CONFIG="$bin/pg_config" check-unit
+
+# a tablespace on a device of its own, where this machine can have one
+truncate -s 256M "$work/device.img"
+mkfs.ext4 -q "$work/device.img"
+mkdir "$work/device"
+if mount -o loop "$work/device.img" "$work/device"; then
+	export PG_RESIDENCY_DEVICE="$work/device"
+else
+	rmdir "$work/device"
+fi
 
 chown -R postgres: "$work"
 seconds=${FUZZ_SECONDS:-60}

@@ -9,6 +9,7 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "catalog/pg_database_d.h"
@@ -38,7 +39,7 @@
 /* how long the starter waits for the worker to be at work, milliseconds */
 #define START_PATIENCE 10000
 
-/* segments restored side by side, all under one window: small ones would leave a device with one request at a time */
+/* segments of a device restored side by side, under one window: small ones would leave it with one request at a time */
 #define SIDE_BY_SIDE 32
 
 /* the machine's ledger is told when that much more has become resident, and at the end */
@@ -53,6 +54,23 @@ typedef struct Begun
 	MemoryContext context;
 } Begun;
 
+/* what is restored from one device; each has a window of its own, and waits for no other */
+typedef struct Lane
+{
+	dev_t		device;
+	int			next;			/* of the plan, the first to look at */
+	Begun		begun[SIDE_BY_SIDE];	/* a ring, the oldest first */
+	int			first;
+	int			count;
+} Lane;
+
+/* the lane of a tablespace that is not on the first lane's device */
+typedef struct Elsewhere
+{
+	Oid			tablespace;
+	int			lane;
+} Elsewhere;
+
 typedef struct Run
 {
 	Job			job;
@@ -64,9 +82,9 @@ typedef struct Run
 	TimestampTz pressure_at;	/* when the stall time was last looked at, */
 	uint64		stalled;		/* what it was then, microseconds, */
 	int64		arrived;		/* and the blocks that had come in */
-	Begun		begun[SIDE_BY_SIDE];	/* a ring, the oldest first */
-	int			first;
-	int			count;
+	Lane		lanes[MAX_DEVICES];	/* the first is the data directory's */
+	int			nlanes;
+	List	   *elsewhere;		/* Elsewhere *, tablespaces of the other lanes */
 	int64		noted;			/* resident blocks that the machine's ledger knows of */
 	uint32		wait_event;
 } Run;
@@ -282,18 +300,40 @@ finish_or_record(Begun *begun)
 	MemoryContextSwitchTo(context);
 }
 
+static bool
+send_or_record(Begun *begun, bool wait)
+{
+	MemoryContext context = MemoryContextSwitchTo(begun->context);
+	volatile bool sent = true;
+
+	PG_TRY();
+	{
+		sent = send_segment(begun->work, wait);
+	}
+	PG_CATCH();
+	{
+		record_error(begun, begun->planned.outcome.wanted);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	return sent;
+}
+
 /* completes the oldest segment begun, and notes what became of it */
 static void
-finish_oldest(Run *run)
+finish_oldest(Run *run, Lane *lane)
 {
-	Begun	   *begun = &run->begun[run->first];
+	Begun	   *begun = &lane->begun[lane->first];
+	bool		others = false;
 
 	finish_or_record(begun);
-	run->first = (run->first + 1) % SIDE_BY_SIDE;
-	run->count--;
+	lane->first = (lane->first + 1) % SIDE_BY_SIDE;
+	lane->count--;
+	for (int i = 0; i < run->nlanes; i++)
+		others |= run->lanes[i].count > 0;
 	add_outcome(&run->job.total, &begun->planned.outcome);
 	/* what is left has come in for those begun after it */
-	run->job.arriving = run->count == 0 ? 0 : Max(run->job.arriving - begun->planned.outcome.loaded, 0);
+	run->job.arriving = others ? Max(run->job.arriving - begun->planned.outcome.loaded, 0) : 0;
 	run->job.segments_done++;
 	begun->planned.done = true;
 	job_write_planned(run->fd, begun->n, &begun->planned);
@@ -492,40 +532,135 @@ restore_buffers(Run *run, const struct sf_segment *in_snapshot)
 			settle_buffers(run, segment, planned.outcome.loaded > 0);
 }
 
-static bool
-oldest_has_arrived(const Run *run)
+/* makes a lane for each device that a tablespace is on */
+static void
+make_lanes(Run *run)
 {
-	const SegmentWork *work = run->begun[run->first].work;
+	DIR		   *dir;
+	struct dirent *entry;
+	struct stat st;
 
-	return work == NULL || !segment_is_in_flight(work);
+	if (stat("base", &st) != 0)
+		ereport(ERROR, (errcode_for_file_access(), errmsg("could not stat directory \"base\": %m")));
+	run->lanes[0].device = st.st_dev;
+	run->nlanes = 1;
+	dir = AllocateDir("pg_tblspc");
+	while ((entry = ReadDir(dir, "pg_tblspc")) != NULL)
+	{
+		char		path[MAXPGPATH];
+		Elsewhere  *elsewhere;
+		int			lane = 0;
+
+		snprintf(path, sizeof(path), "pg_tblspc/%s", entry->d_name);
+		if (entry->d_name[0] == '.' || stat(path, &st) != 0)
+			continue;
+		while (lane < run->nlanes && run->lanes[lane].device != st.st_dev)
+			lane++;
+		if (lane == MAX_DEVICES)
+			lane--;
+		if (lane == run->nlanes)
+			run->lanes[run->nlanes++].device = st.st_dev;
+		if (lane == 0)
+			continue;
+		elsewhere = palloc(sizeof(Elsewhere));
+		*elsewhere = (Elsewhere) {(Oid) strtoul(entry->d_name, NULL, 10), lane};
+		run->elsewhere = lappend(run->elsewhere, elsewhere);
+	}
+	FreeDir(dir);
+	/* a large folio is waited for, which would keep the other devices waiting as well */
+	if (run->nlanes > 1)
+		run->window.large = false;
+}
+
+static Lane *
+lane_of(Run *run, const PlannedSegment *planned)
+{
+	ListCell   *cell;
+
+	foreach(cell, run->elsewhere)
+	{
+		const Elsewhere *elsewhere = lfirst(cell);
+
+		if (elsewhere->tablespace == planned->id.tablespace)
+			return &run->lanes[elsewhere->lane];
+	}
+	return &run->lanes[0];
+}
+
+/* begins the lane's next segment; false when there is none */
+static bool
+begin_next(Run *run, Lane *lane, const struct sf_segment *in_snapshot, MemoryContext context)
+{
+	Begun	   *begun = &lane->begun[(lane->first + lane->count) % SIDE_BY_SIDE];
+	struct sf_segment wanted;
+
+	do
+	{
+		if (lane->next >= run->job.segments)
+			return false;
+		begun->n = lane->next++;
+		job_read_planned(run->fd, begun->n, &begun->planned);
+	} while (run->nlanes > 1 && lane_of(run, &begun->planned) != lane);
+	lane->count++;
+	if (begun->context == NULL)
+		begun->context = AllocSetContextCreate(context, "residency segment", ALLOCSET_DEFAULT_SIZES);
+	wanted_of(&begun->planned, in_snapshot, &wanted);
+	begin_or_record(run, begun, &wanted);
+	return true;
+}
+
+/*
+ * Asks for the lane's segments; with other lanes beside it, only for as much as its window holds, and without waiting.
+ * False when nothing is left to ask for.
+ */
+static bool
+fill_lane(Run *run, Lane *lane, const struct sf_segment *in_snapshot, MemoryContext context)
+{
+	bool		wait = run->nlanes == 1;
+	uint64		taken = run->control.pace.taken;
+
+	while (!run_wait(run, 0))
+	{
+		Begun	   *newest = &lane->begun[(lane->first + lane->count - 1 + SIDE_BY_SIDE) % SIDE_BY_SIDE];
+
+		if (lane->count > 0 && newest->work != NULL && !send_or_record(newest, wait))
+			return true;
+		/* none needs to wait for the room of others that have come in */
+		while (lane->count > 0 && (lane->begun[lane->first].work == NULL || !segment_is_in_flight(lane->begun[lane->first].work)))
+			finish_oldest(run, lane);
+		if (!wait && (lane->count == SIDE_BY_SIDE || run->control.pace.taken - taken >= run->window.bytes))
+			return true;
+		if (lane->count == SIDE_BY_SIDE)
+			finish_oldest(run, lane);
+		if (!begin_next(run, lane, in_snapshot, context))
+			return false;
+	}
+	return false;
 }
 
 static void
 run_job(Run *run, MemoryContext context)
 {
 	struct sf_segment *in_snapshot = NULL;
+	bool		more;
 
 	if (run->job.snapshot[0] != '\0')
 		in_snapshot = snapshot_segments(snapshot_load(run->job.snapshot));
+	make_lanes(run);
 	wait_for_machine(run);
-	for (int i = 0; i < run->job.segments && !run_wait(run, 0); i++)
+	do
 	{
-		Begun	   *begun;
-		struct sf_segment wanted;
+		uint64		taken = run->control.pace.taken;
 
-		/* none needs to wait for the room of others that have come in */
-		while (run->count == SIDE_BY_SIDE || (run->count > 0 && oldest_has_arrived(run)))
-			finish_oldest(run);
-		begun = &run->begun[(run->first + run->count++) % SIDE_BY_SIDE];
-		if (begun->context == NULL)
-			begun->context = AllocSetContextCreate(context, "residency segment", ALLOCSET_DEFAULT_SIZES);
-		begun->n = i;
-		job_read_planned(run->fd, i, &begun->planned);
-		wanted_of(&begun->planned, in_snapshot, &wanted);
-		begin_or_record(run, begun, &wanted);
-	}
-	while (run->count > 0)
-		finish_oldest(run);
+		more = false;
+		for (int i = 0; i < run->nlanes; i++)
+			more |= fill_lane(run, &run->lanes[i], in_snapshot, context);
+		if (more && run->control.pace.taken == taken)
+			await_any_device(&run->control);
+	} while (more);
+	for (int i = 0; i < run->nlanes; i++)
+		while (run->lanes[i].count > 0)
+			finish_oldest(run, &run->lanes[i]);
 	machine_note_bytes((uint64) run->job.total.resident * BLCKSZ);
 	if (run->job.shared_buffers && in_snapshot != NULL && run->job.state == JOB_RUNNING)
 		restore_buffers(run, in_snapshot);
@@ -1048,7 +1183,7 @@ residency_restore(PG_FUNCTION_ARGS)
 {
 	ResidencySnapshot *snapshot = snapshot_load(text_argument(fcinfo, 0, "the snapshot's name"));
 	uint32		wait_event = compat_wait_event("ResidencyRestore");
-	RestoreControl control = {.budget_is_measured = true, .window = &pc_gentle, .gap_blocks = -1, .wait = session_wait, .blocked = session_blocked, .arg = &wait_event};
+	RestoreControl *control = palloc0(sizeof(RestoreControl));
 	struct sf_segment segment;
 	SegmentOutcome outcome;
 	SegmentWork *work;
@@ -1067,8 +1202,14 @@ residency_restore(PG_FUNCTION_ARGS)
 		report_no_segment(snapshot, number);
 	segment = snapshot_segments(snapshot)[number - 1];
 
-	control.budget = restore_budget();
-	begin_segment(&segment, &control, &outcome, &work);
+	control->budget = restore_budget();
+	control->budget_is_measured = true;
+	control->window = &pc_gentle;
+	control->gap_blocks = -1;
+	control->wait = session_wait;
+	control->blocked = session_blocked;
+	control->arg = &wait_event;
+	begin_segment(&segment, control, &outcome, &work);
 	if (work != NULL)
 		finish_segment(work);
 	CHECK_FOR_INTERRUPTS();

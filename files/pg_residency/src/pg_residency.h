@@ -108,15 +108,20 @@ typedef struct SegmentOutcome
 	char		reason[96];
 } SegmentOutcome;
 
-/* what is known of a device, as the files on it tell its number */
+/* what is known of a device, as the files on it tell its number; each has a window of its own */
 typedef struct KnownDevice
 {
 	dev_t		device;
+	struct pc_flight flight;
 	uint32		request_bytes;
 	bool		measured;		/* by this restore */
 	struct pc_speed speed;		/* requests 0: nobody knows */
 } KnownDevice;
 
+/* tablespaces on more devices of their own than anybody has: they share the last place */
+#define MAX_DEVICES 16
+
+/* large: not for the stack */
 typedef struct RestoreControl
 {
 	uint64		budget;			/* bytes this restore may add to the page cache */
@@ -127,8 +132,7 @@ typedef struct RestoreControl
 	uint64		measured_at;
 	struct pc_pace pace;
 	const struct pc_window *window;
-	struct pc_flight flight;
-	KnownDevice devices[16];
+	KnownDevice devices[MAX_DEVICES];
 	int			ndevices;
 	int			gap_blocks;		/* -1: what the device makes worthwhile */
 	/* as in struct pc_loader */
@@ -147,7 +151,9 @@ typedef struct SegmentWork SegmentWork;
 extern void examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome);
 extern void begin_segment(const struct sf_segment *segment, RestoreControl *control, SegmentOutcome *outcome,
 						  SegmentWork **work);
+extern bool send_segment(SegmentWork *work, bool wait);
 extern bool segment_is_in_flight(const SegmentWork *work);
+extern void await_any_device(RestoreControl *control);
 extern void finish_segment(SegmentWork *work);
 extern void abandon_segment(SegmentWork *work);
 extern uint64 restore_budget(void);

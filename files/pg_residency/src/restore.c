@@ -40,6 +40,7 @@ struct SegmentWork
 	uint8	   *need;			/* wanted, and in neither cache */
 	/* while it is loaded: */
 	RestoreControl *control;
+	KnownDevice *device;
 	struct pc_loader loader;
 	struct pc_file file;
 	uint64		promised;		/* bytes of the budget that are set aside for it */
@@ -140,7 +141,7 @@ close_work(SegmentWork *work)
 {
 	if (work->control != NULL)
 	{
-		pc_forget(&work->control->flight, &work->file);
+		pc_forget(&work->device->flight, &work->file);
 		work->control->promised -= work->promised;
 	}
 	if (work->fd >= 0)
@@ -257,9 +258,8 @@ count_runs(const SegmentWork *work)
 
 /* what is known of the device that the file is on; looked up once in a restore */
 static KnownDevice *
-device_of(const SegmentWork *work)
+device_of(const SegmentWork *work, RestoreControl *control)
 {
-	RestoreControl *control = work->control;
 	KnownDevice *known = control->devices;
 	struct stat st;
 
@@ -272,8 +272,9 @@ device_of(const SegmentWork *work)
 		if (control->ndevices < lengthof(control->devices))
 			control->ndevices++;
 		else
-			known--;			/* more tablespaces on devices of their own than anybody has: they share a place */
-		*known = (KnownDevice) {.device = st.st_dev, .request_bytes = pc_device_request_bytes(st.st_dev)};
+			return known - 1;
+		known->device = st.st_dev;
+		known->request_bytes = pc_device_request_bytes(st.st_dev);
 		if (!machine_device_speed(st.st_dev, &known->speed))
 			known->speed.requests = 0;
 	}
@@ -285,8 +286,9 @@ device_of(const SegmentWork *work)
  * occasion, on blocks that are needed anyway, and remembered.
  */
 static uint32
-choose_gap(const SegmentWork *work, KnownDevice *known)
+choose_gap(const SegmentWork *work)
 {
+	KnownDevice *known = work->device;
 	struct pc_speed speed;
 
 	if (work->control->gap_blocks >= 0)
@@ -304,16 +306,16 @@ choose_gap(const SegmentWork *work, KnownDevice *known)
 	return pc_worthwhile_gap(&known->speed, BLCKSZ);
 }
 
-/* asks for what the work needs, within the budget */
+/* gets ready to ask for what the work needs, within the budget */
 static void
-load_needed(SegmentWork *work)
+prepare_load(SegmentWork *work)
 {
 	RestoreControl *control = work->control;
 	int64		left = blocks_left(control);
 	int64		needed;
 
 	work->loader = (struct pc_loader) {
-		.block_size = BLCKSZ, .request_bytes = pc_gentle.request_bytes, .window = control->window,
+		.block_size = BLCKSZ, .request_bytes = work->device->request_bytes, .window = control->window,
 		.use_cachestat = work->cachestat, .pace = &control->pace,
 		.wait = control->wait, .blocked = control->blocked, .progress = control->progress, .arg = control->arg
 	};
@@ -321,11 +323,9 @@ load_needed(SegmentWork *work)
 	needed = (int64) pc_popcount(work->need, work->blocks);
 	if (work->outcome->over_budget == 0)
 	{
-		KnownDevice *known = device_of(work);
 		int64		gaps;
 
-		work->loader.request_bytes = known->request_bytes;
-		work->loader.gap_blocks = choose_gap(work, known);
+		work->loader.gap_blocks = choose_gap(work);
 		/* what is read in gaps counts as well: none where the budget might not reach for them */
 		gaps = Min(count_runs(work) * work->loader.gap_blocks, (int64) work->blocks - needed);
 		if (left < needed + gaps)
@@ -335,7 +335,7 @@ load_needed(SegmentWork *work)
 	}
 	work->promised = (uint64) needed * BLCKSZ;
 	control->promised += work->promised;
-	work->rc = pc_start(&control->flight, &work->file, work->fd, work->need, work->blocks, &work->loader);
+	work->rc = pc_start(&work->file, work->fd, work->need, work->blocks, &work->loader);
 }
 
 /* once more for what the kernel left out, or was evicted while the rest came in; and counts what is there then */
@@ -346,7 +346,7 @@ settle(SegmentWork *work)
 	uint8	   *after = new_map(work->blocks);
 	uint8	   *missing = new_map(work->blocks);
 	int64		lacking;
-	int			rc = work->rc < 0 ? work->rc : pc_finish(&work->control->flight, &work->file);
+	int			rc = work->rc < 0 ? work->rc : pc_finish(&work->device->flight, &work->file);
 
 	map_segment(work, rc == 0, after);
 	lacking = find_needed(work, after, missing);
@@ -377,9 +377,9 @@ settle(SegmentWork *work)
 }
 
 /*
- * Begins to restore a segment: what is missing of it is asked for, within the budget.  NULL when that was nothing, and
- * the outcome is complete; otherwise finish_segment() completes it.  Meanwhile others can be begun, so that a device
- * has enough to do when segments are small.
+ * Begins to restore a segment, within the budget.  NULL when nothing is missing of it, and the outcome is complete;
+ * otherwise send_segment() asks for what is, and finish_segment() completes it.  Meanwhile others can be begun, so that
+ * a device has enough to do when segments are small.
  *
  * `work`, which is set as soon as there is something to give back, is for abandon_segment() after an error.
  */
@@ -389,8 +389,9 @@ begin_segment(const struct sf_segment *segment, RestoreControl *control, Segment
 	*work = new_work(outcome);
 	if (open_work(*work, segment))
 	{
+		(*work)->device = device_of(*work, control);
 		(*work)->control = control;
-		load_needed(*work);
+		prepare_load(*work);
 	}
 	else
 	{
@@ -399,11 +400,41 @@ begin_segment(const struct sf_segment *segment, RestoreControl *control, Segment
 	}
 }
 
-/* whether something of the segment is still on its way */
+/*
+ * Asks for what the segment needs, as far as its device's window has room, or all of it, if told to wait for that.
+ * False when there is more to ask for.
+ */
+bool
+send_segment(SegmentWork *work, bool wait)
+{
+	if (work->rc == 0)
+		pc_send(&work->device->flight, &work->file, wait);
+	return work->rc != 0 || work->file.sent || work->device->flight.stopped;
+}
+
+/* whether something of the segment is still on its way, or will be */
 bool
 segment_is_in_flight(const SegmentWork *work)
 {
-	return work->rc == 0 && work->file.in_flight > 0;
+	return work->rc == 0 && !work->device->flight.stopped && (!work->file.sent || work->file.in_flight > 0);
+}
+
+/* Waits until the oldest request of all has come in. */
+void
+await_any_device(RestoreControl *control)
+{
+	struct pc_flight *oldest = NULL;
+
+	for (int i = 0; i < control->ndevices; i++)
+	{
+		struct pc_flight *flight = &control->devices[i].flight;
+
+		if (flight->count > 0 &&
+			(oldest == NULL || flight->requests[flight->first].sent_at < oldest->requests[oldest->first].sent_at))
+			oldest = flight;
+	}
+	if (oldest != NULL)
+		pc_await_oldest(oldest);
 }
 
 /* Waits for what was asked for, and counts.  When wait() ended it, the outcome says how far it came. */

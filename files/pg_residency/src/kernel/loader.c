@@ -61,7 +61,10 @@ take_tokens(const struct pc_loader *loader, uint32_t bytes)
 {
 	struct pc_pace *pace = loader->pace;
 
-	if (pace == NULL || pace->rate == 0)
+	if (pace == NULL)
+		return false;
+	pace->taken += bytes;
+	if (pace->rate == 0)
 		return false;
 	for (;;)
 	{
@@ -231,7 +234,7 @@ finish_oldest(struct pc_flight *flight)
 	struct pc_file *file;
 	uint32_t	blocks;
 
-	if (loader->window->blocks_in_kernel && !r->file->read_ahead)
+	if (loader->window->blocks_in_kernel && !r->file->read_ahead && !loader->wait(loader->arg, 0))
 		await_in_kernel(flight, r, vec);
 	else if (await_by_looking(flight, r, vec))
 	{
@@ -256,20 +259,23 @@ finish_oldest(struct pc_flight *flight)
  * has had nothing to do: then the window is stretched, step by step.  While the device is busy, be it with others'
  * requests, the window goes back to what it is.
  */
-static bool
-make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t length)
+static int
+make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t length, bool wait)
 {
 	for (;;)
 	{
 		const struct pc_request *newest = &flight->requests[(flight->first + flight->count - 1) % PC_MAX_REQUESTS];
 		double		stretch = 1 + flight->stretch;
+		unsigned char vec[BUFFER_PAGES];
 		unsigned char arrived = 0;
 
 		if (flight->count == 0 ||
 			(flight->count < window->requests * stretch && (double) (flight->bytes + length) <= window->bytes * stretch))
-			return false;
+			return 0;
+		if (!wait && !has_arrived(&flight->requests[flight->first], vec))
+			return PC_FULL;
 		if (finish_oldest(flight))
-			return true;
+			return PC_STOPPED;
 		if (flight->count == 0 || newest->sent_at == flight->dry_at)
 			continue;
 		if (mincore(newest->file->mapping + newest->offset + newest->awaited * pc_page_size(), pc_page_size(), &arrived) == 0 &&
@@ -285,19 +291,19 @@ make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t len
 	}
 }
 
-/* sends one request as soon as the window has room for it; true when stopped */
-static bool
-submit(struct pc_flight *flight, struct pc_request *r)
+/* sends one request as soon as the window has room for it, or returns PC_FULL if it is not to wait for that */
+static int
+submit(struct pc_flight *flight, struct pc_request *r, bool wait)
 {
 	const struct pc_loader *loader = r->file->loader;
-	int			rc;
+	int			rc = make_room(flight, loader->window, r->length, wait);
 
-	if (make_room(flight, loader->window, r->length))
-		return true;
+	if (rc != 0)
+		return rc;
 	if (take_tokens(loader, r->length) || loader->wait(loader->arg, 0))
 	{
 		flight->stopped = true;
-		return true;
+		return PC_STOPPED;
 	}
 	r->awaited = (uint32_t) request_pages(r) - 1;
 	r->sent_at = now_us();
@@ -308,111 +314,114 @@ submit(struct pc_flight *flight, struct pc_request *r)
 	flight->count++;
 	flight->bytes += r->length;
 	r->file->in_flight++;
-	return false;
+	return 0;
 }
 
 /*
- * Brings the middle of a long run in as large folios, where the kernel and the file system have them: WILLNEED only
- * makes single pages, each of which costs about as much as reading it.  `*end` is where it got to, from the first whole
- * folio at or after `*begin`; equal when there is nothing to gain.  True when stopped.
+ * The middle of a long run is brought in as large folios, where the kernel and the file system have them: WILLNEED only
+ * makes single pages, each of which costs about as much as reading it.  Chooses large_from .. large_to - 1, whole folios.
  */
-static bool
-populate(struct pc_file *file, const uint8_t *want, uint64_t *begin, uint64_t *end)
+static void
+choose_large(struct pc_file *file)
 {
 	const struct pc_loader *loader = file->loader;
 	uint64_t	ahead = READ_AHEAD_BYTES(loader->request_bytes);
-	uint64_t	last = *end > ahead ? *end - ahead : 0;
-	bool		stopped = false;
+	uint64_t	from = ((uint64_t) file->at * loader->block_size + LARGE_BYTES - 1) / LARGE_BYTES * LARGE_BYTES;
+	uint64_t	to = (uint64_t) file->run_end * loader->block_size;
 
-	*end = *begin = (*begin + LARGE_BYTES - 1) / LARGE_BYTES * LARGE_BYTES;
-	if (!loader->window->large || !loader->window->blocks_in_kernel || LARGE_BYTES % loader->block_size != 0 || last < *begin + ahead)
+	file->large_from = file->large_to = file->run_end;
+	if (!loader->window->large || !loader->window->blocks_in_kernel || LARGE_BYTES % loader->block_size != 0 || from + 2 * ahead > to)
+		return;
+	file->large_from = (uint32_t) (from / loader->block_size);
+	file->large_to = (uint32_t) ((to - ahead) / LARGE_BYTES * LARGE_BYTES / loader->block_size);
+}
+
+/* the run of wanted blocks after the last one, gaps worth reading included; false when there is none */
+static bool
+next_run(struct pc_file *file)
+{
+	uint32_t	next = pc_next(file->want, file->nblocks, file->run_end, true);
+
+	if (next >= file->nblocks)
 		return false;
-	posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
-	while (*end + LARGE_BYTES <= last && !stopped)
+	file->at = next;
+	do
 	{
-		void	   *addr;
-		bool		done;
+		file->run_end = pc_next(file->want, file->nblocks, next, false);
+		next = pc_next(file->want, file->nblocks, file->run_end, true);
+	} while (next < file->nblocks && next - file->run_end <= file->loader->gap_blocks);
+	choose_large(file);
+	return true;
+}
 
-		stopped = take_tokens(loader, LARGE_BYTES) || loader->wait(loader->arg, 0);
-		if (stopped)
-			break;
-		addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd, (off_t) *end);
-		if (addr == MAP_FAILED)
-			break;
+/* brings in the large folio that is next, and waits for it; true when stopped */
+static bool
+populate(struct pc_file *file)
+{
+	const struct pc_loader *loader = file->loader;
+	uint32_t	blocks = LARGE_BYTES / loader->block_size;
+	bool		done = false;
+	void	   *addr;
+
+	if (take_tokens(loader, LARGE_BYTES) || loader->wait(loader->arg, 0))
+		return true;
+	if (file->at == file->large_from)
+		posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
+	addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd, (off_t) file->at * loader->block_size);
+	if (addr != MAP_FAILED)
+	{
 		file->read_ahead = true;
 		tell_blocked(loader, true);
 		done = madvise(addr, LARGE_BYTES, MADV_HUGEPAGE) == 0 && madvise(addr, LARGE_BYTES, MADV_POPULATE_READ) == 0;
 		tell_blocked(loader, false);
 		munmap(addr, LARGE_BYTES);
-		/* whatever the reason, single pages do as well */
-		if (!done)
-			break;
-		if (loader->progress)
-		{
-			uint32_t	blocks = 0;
-
-			for (uint32_t i = 0; i < LARGE_BYTES / loader->block_size; i++)
-				blocks += pc_bit(want, (uint32_t) (*end / loader->block_size) + i);
-			loader->progress(loader->arg, blocks);
-		}
-		*end += LARGE_BYTES;
 	}
-	posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
-	return stopped;
-}
-
-/* sends the blocks from .. to - 1, gaps included, in requests; true when stopped */
-static bool
-submit_run(struct pc_flight *flight, struct pc_file *file, const uint8_t *want, uint32_t from, uint32_t to,
-		   uint32_t request_blocks)
-{
-	uint32_t	size = file->loader->block_size;
-
-	for (uint32_t at = from; at < to; at += request_blocks)
+	if (done)
 	{
-		uint32_t	n = to - at < request_blocks ? to - at : request_blocks;
-		struct pc_request r = {.file = file, .offset = (uint64_t) at * size, .length = n * size};
+		uint32_t	wanted = 0;
 
-		/* mincore wants whole pages, and there are kernels whose page is larger than a block */
-		r.length += (uint32_t) (r.offset % pc_page_size());
-		r.offset -= r.offset % pc_page_size();
-		for (uint32_t i = at; i < at + n; i++)
-			r.blocks += pc_bit(want, i);
-		if (submit(flight, &r))
-			return true;
+		for (uint32_t i = 0; i < blocks; i++)
+			wanted += pc_bit(file->want, file->at + i);
+		if (loader->progress)
+			loader->progress(loader->arg, wanted);
+		file->at += blocks;
 	}
+	else
+		file->large_to = file->at;	/* whatever the reason, single pages do as well */
+	if (file->at == file->large_to)
+		posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
 	return false;
 }
 
-static bool
-submit_long_run(struct pc_flight *flight, struct pc_file *file, const uint8_t *want, uint32_t from, uint32_t to,
-				uint32_t request_blocks)
+/* sends the request that is next of the run, `end` being where it must stop; as submit() */
+static int
+send_next(struct pc_flight *flight, struct pc_file *file, uint32_t end, bool wait)
 {
-	uint32_t	size = file->loader->block_size;
-	uint64_t	begin = (uint64_t) from * size;
-	uint64_t	end = (uint64_t) to * size;
+	const struct pc_loader *loader = file->loader;
+	uint32_t	size = loader->block_size;
+	uint32_t	most = (loader->request_bytes < loader->window->request_bytes ? loader->request_bytes : loader->window->request_bytes) / size;
+	uint32_t	n = end - file->at;
+	struct pc_request r = {.file = file, .offset = (uint64_t) file->at * size};
+	int			rc;
 
-	if (populate(file, want, &begin, &end))
-	{
-		flight->stopped = true;
-		return true;
-	}
-	if (end == begin)
-		return submit_run(flight, file, want, from, to, request_blocks);
-	return submit_run(flight, file, want, from, (uint32_t) (begin / size), request_blocks) ||
-		submit_run(flight, file, want, (uint32_t) (end / size), to, request_blocks);
+	if (n > most)
+		n = most > 0 ? most : 1;
+	r.length = n * size;
+	/* mincore wants whole pages, and there are kernels whose page is larger than a block */
+	r.length += (uint32_t) (r.offset % pc_page_size());
+	r.offset -= r.offset % pc_page_size();
+	for (uint32_t i = 0; i < n; i++)
+		r.blocks += pc_bit(file->want, file->at + i);
+	rc = submit(flight, &r, wait);
+	if (rc == 0)
+		file->at += n;
+	return rc;
 }
 
 int
-pc_start(struct pc_flight *flight, struct pc_file *file, int fd, const uint8_t *want, uint32_t nblocks,
-		 const struct pc_loader *loader)
+pc_start(struct pc_file *file, int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader)
 {
-	uint32_t	most = loader->window->request_bytes;
-	uint32_t	bytes = loader->request_bytes < most ? loader->request_bytes : most;
-	uint32_t	request_blocks = bytes > loader->block_size ? bytes / loader->block_size : 1;
-	bool		stopped = false;
-
-	*file = (struct pc_file) {.fd = fd, .loader = loader};
+	*file = (struct pc_file) {.fd = fd, .loader = loader, .want = want, .nblocks = nblocks, .sent = true};
 	if (nblocks == 0)
 		return 0;
 	file->length = (size_t) nblocks * loader->block_size;
@@ -422,28 +431,46 @@ pc_start(struct pc_flight *flight, struct pc_file *file, int fd, const uint8_t *
 		file->mapping = NULL;
 		return -errno;
 	}
+	file->sent = false;
 	/* reading what is missing must not pull in more than that */
 	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	return 0;
+}
 
-	for (uint32_t from = pc_next(want, nblocks, 0, true); from < nblocks && !stopped;)
+int
+pc_send(struct pc_flight *flight, struct pc_file *file, bool wait)
+{
+	uint32_t	begin = file->at;
+	int			rc = 0;
+
+	while (!file->sent && rc == 0)
 	{
-		uint32_t	to = pc_next(want, nblocks, from, false);
-		uint32_t	next = pc_next(want, nblocks, to, true);
-
-		while (next < nblocks && next - to <= loader->gap_blocks)
-		{
-			to = pc_next(want, nblocks, next, false);
-			next = pc_next(want, nblocks, to, true);
+		if (!wait && (uint64_t) (file->at - begin) * file->loader->block_size >= file->loader->window->bytes)
+			rc = PC_FULL;
+		else if (file->at == file->run_end)
+			file->sent = !next_run(file);
+		else if (file->at >= file->large_from && file->at < file->large_to)
+			{
+			flight->stopped = populate(file);
+			rc = flight->stopped ? PC_STOPPED : 0;
 		}
-		stopped = submit_long_run(flight, file, want, from, to, request_blocks);
-		from = next;
+		else
+			rc = send_next(flight, file, file->at < file->large_from ? file->large_from : file->run_end, wait);
 	}
-	return stopped ? PC_STOPPED : 0;
+	return rc;
+}
+
+int
+pc_await_oldest(struct pc_flight *flight)
+{
+	return flight->count > 0 && finish_oldest(flight) ? PC_STOPPED : 0;
 }
 
 int
 pc_finish(struct pc_flight *flight, struct pc_file *file)
 {
+	if (!flight->stopped)
+		pc_send(flight, file, true);
 	while (file->in_flight > 0 && !flight->stopped && !finish_oldest(flight))
 		;
 	pc_forget(flight, file);
@@ -481,7 +508,7 @@ pc_load(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *l
 {
 	struct pc_flight flight = {0};
 	struct pc_file file;
-	int			rc = pc_start(&flight, &file, fd, want, nblocks, loader);
+	int			rc = pc_start(&file, fd, want, nblocks, loader);
 
 	return rc < 0 ? rc : pc_finish(&flight, &file);
 }

@@ -44,6 +44,7 @@ struct pc_pace
 	uint64_t	rate;			/* bytes per second, 0: no limit */
 	double		tokens;			/* bytes that may go now */
 	int64_t		filled_at;		/* microseconds, monotonic */
+	uint64_t	taken;			/* bytes asked for in all, with a limit or without */
 };
 
 struct pc_loader
@@ -67,6 +68,9 @@ struct pc_loader
 /* The load was ended by wait(). */
 #define PC_STOPPED 1
 
+/* The window has no room, or has been filled once. */
+#define PC_FULL 2
+
 struct pc_request
 {
 	struct pc_file *file;
@@ -77,7 +81,7 @@ struct pc_request
 	int64_t		sent_at;		/* microseconds, monotonic */
 };
 
-/* what is in flight of all files that are loaded side by side, the oldest request first; zero-initialised */
+/* what is in flight of all files that are loaded side by side from a device, the oldest request first; zero-initialised */
 struct pc_flight
 {
 	struct pc_request requests[PC_MAX_REQUESTS];
@@ -96,22 +100,37 @@ struct pc_file
 {
 	int			fd;
 	const struct pc_loader *loader;
+	const uint8_t *want;
+	uint32_t	nblocks;
 	unsigned char *mapping;		/* of the whole file, never touched: mincore wants addresses */
 	size_t		length;
+	uint32_t	at;				/* what is asked for next, */
+	uint32_t	run_end;		/* where its run ends, */
+	uint32_t	large_from;		/* and where this is brought in as large folios, */
+	uint32_t	large_to;		/* before this */
+	bool		sent;			/* everything has been asked for */
 	uint32_t	in_flight;		/* requests */
 	bool		read_ahead;		/* by the kernel too, whose marks a read would follow, beyond what is wanted */
 	int			error;			/* the first one */
 };
 
 /*
- * Asks for the blocks of the map, and returns when the last of them has been asked for; then other files can be
- * started, under the same window.  0, PC_STOPPED, or a negative errno when nothing could be done, and then the file
- * is not started.
+ * Begins to load the blocks of the map, which must stay while the file is loaded: pc_send() asks for them.  0 or a
+ * negative errno, and then the file is not started.
  */
-extern int	pc_start(struct pc_flight *flight, struct pc_file *file, int fd, const uint8_t *want, uint32_t nblocks,
-					 const struct pc_loader *loader);
+extern int	pc_start(struct pc_file *file, int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader);
 
-/* Waits until what the file asked for has come in, and ends it.  Returns as pc_load(). */
+/*
+ * Asks for what the file has not asked for yet.  Returns 0 when that is everything, and then other files can be sent
+ * under the same window, or PC_STOPPED; PC_FULL if it is not to wait for room in the window, nor to keep other devices
+ * waiting while it fills that over and over.
+ */
+extern int	pc_send(struct pc_flight *flight, struct pc_file *file, bool wait);
+
+/* Waits until the oldest request has come in.  0 or PC_STOPPED. */
+extern int	pc_await_oldest(struct pc_flight *flight);
+
+/* Sends the rest, waits until what the file asked for has come in, and ends it.  Returns as pc_load(). */
 extern int	pc_finish(struct pc_flight *flight, struct pc_file *file);
 
 /* Ends a file without waiting for it. */

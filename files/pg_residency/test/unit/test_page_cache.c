@@ -403,7 +403,8 @@ test_load_side_by_side(void **state)
 			pc_set(parts[b / 32 % 4], b);
 	for (int i = 0; i < 4; i++)
 	{
-		assert_int_equal(pc_start(&flight, &files[i], fd, parts[i], BLOCKS, &loader), 0);
+		assert_int_equal(pc_start(&files[i], fd, parts[i], BLOCKS, &loader), 0);
+		assert_int_equal(pc_send(&flight, &files[i], true), 0);
 		assert_in_range(flight.count, 1, pc_gentle.requests * pc_gentle.stretch);
 		assert_in_range(flight.bytes, 1, (uint64_t) pc_gentle.bytes * pc_gentle.stretch);
 	}
@@ -419,6 +420,37 @@ test_load_side_by_side(void **state)
 	assert_int_equal(not_in(after, want), 0);
 	assert_in_range(not_in(want, after), 0, wanted / 50 + pc_gentle.requests * pc_gentle.stretch * 2);
 	assert_in_range(progressed, wanted - pc_gentle.requests * pc_gentle.stretch * 2, wanted);
+}
+
+/* one that must not wait comes back, with no more than a window sent, and can go on */
+static void
+test_load_without_waiting(void **state)
+{
+	struct pc_loader loader = new_loader(0);
+	struct pc_flight flight = {0};
+	struct pc_file file;
+	uint64_t	wanted = want_runs(BLOCKS, 1);
+	uint64_t	longest = 0;
+	int			calls = 1;
+	int			rc;
+
+	(void) state;
+	evict_all();
+	assert_int_equal(pc_start(&file, fd, want, BLOCKS, &loader), 0);
+	assert_int_equal(flight.count, 0);
+	for (; (rc = pc_send(&flight, &file, false)) == PC_FULL; calls++)
+	{
+		assert_in_range(flight.bytes, 1, (uint64_t) pc_gentle.bytes * pc_gentle.stretch);
+		longest = flight.bytes > longest ? flight.bytes : longest;
+		assert_int_equal(pc_await_oldest(&flight), 0);
+	}
+	assert_int_equal(rc, 0);
+	assert_in_range(longest, pc_gentle.bytes / 2, UINT64_MAX);
+	assert_in_range(calls, (uint64_t) BLOCKS * BLOCK / pc_gentle.bytes, UINT64_MAX);
+	assert_int_equal(pc_finish(&flight, &file), 0);
+	assert_int_equal(pc_await_oldest(&flight), 0);
+	own_mincore(after);
+	assert_in_range(not_in(want, after), 0, wanted / 50);
 }
 
 static struct pc_flight late_flight;
@@ -456,7 +488,7 @@ test_window_stretches(void **state)
 		most_in_flight = 0;
 		loader.window = windows[i];
 		loader.wait = wait_too_long;
-		assert_int_equal(pc_start(&late_flight, &file, fd, want, BLOCKS, &loader), 0);
+		assert_int_equal(pc_start(&file, fd, want, BLOCKS, &loader), 0);
 		assert_int_equal(pc_finish(&late_flight, &file), 0);
 		assert_in_range(most_in_flight, windows[i]->bytes / 2, (uint64_t) windows[i]->bytes * windows[i]->stretch);
 		if (windows[i]->stretch == 1)
@@ -601,6 +633,7 @@ main(void)
 		cmocka_unit_test(test_another_owner),
 		cmocka_unit_test(test_load_patterns),
 		cmocka_unit_test(test_load_side_by_side),
+		cmocka_unit_test(test_load_without_waiting),
 		cmocka_unit_test(test_load_long_run),
 		cmocka_unit_test(test_window_stretches),
 		cmocka_unit_test(test_load_gaps),

@@ -1,0 +1,75 @@
+# Each device is restored through a window of its own: none waits for another.  PG_RESIDENCY_DEVICE is an empty directory
+# on a device of its own.
+use strict;
+use warnings FATAL => 'all';
+use Time::HiRes qw(usleep);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $directory = $ENV{PG_RESIDENCY_DEVICE};
+plan skip_all => 'no device of its own: PG_RESIDENCY_DEVICE is not set' if !defined $directory;
+
+my $node = PostgreSQL::Test::Cluster->new('devices');
+$node->init;
+$node->append_conf('postgresql.conf', "shared_buffers = 1MB\nautovacuum = off");
+$node->start;
+
+# lost+found is root's, and a tablespace wants an empty directory
+mkdir "$directory/space" or die "$directory/space: $!";
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_residency');
+$node->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION '$directory/space'");
+my %path;
+for my $space (qw(pg_default elsewhere))
+{
+	$node->safe_psql('postgres', <<"SQL");
+CREATE TABLE in_$space (a int, filler text) WITH (fillfactor = 10) TABLESPACE $space;
+ALTER TABLE in_$space ALTER filler SET STORAGE PLAIN;
+INSERT INTO in_$space SELECT i, repeat('x', 700) FROM generate_series(1, 8192) i;
+SQL
+	$path{$space} = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('in_$space')");
+}
+$node->safe_psql('postgres', "CHECKPOINT; SELECT FROM residency_snapshot('warm')");
+isnt((stat $path{pg_default})[0], (stat $path{elsewhere})[0], 'the tablespace is on another device');
+
+# MiB of a table in the page cache, as fincore(1) sees it
+sub resident
+{
+	my $bytes = `fincore --raw --noheadings --bytes --output RES "$path{$_[0]}"`;
+	die "fincore(1) of util-linux does not count $path{$_[0]}" if $? != 0 || $bytes !~ /^\s*(\d+)/;
+	return $1 / 2**20;
+}
+
+for my $options ('"aggressive": false', '"aggressive": true', '"max_io_pressure": 100')
+{
+	$node->safe_psql('postgres', "SELECT FROM residency_evict('in_$_')") for keys %path;
+	cmp_ok(resident($_), '<', 4, "$options: in_$_ is cold") for keys %path;
+
+	# 128 MiB at 32 MiB a second: halfway, neither has waited for the other's end
+	$node->safe_psql('postgres', "SELECT residency_restore_start('warm', '{\"rate\": 33554432, $options}')");
+	my ($here, $there) = (0, 0);
+	for (1 .. 600)
+	{
+		($here, $there) = (resident('pg_default'), resident('elsewhere'));
+		last if $here + $there > 48;
+		usleep(20_000);
+	}
+	cmp_ok($here, '>', 10, sprintf('%s: %.0f MiB of the one device', $options, $here));
+	cmp_ok($there, '>', 10, sprintf('%s: and %.0f MiB of the other, side by side', $options, $there));
+	my $newest = '(SELECT max(job) FROM residency_jobs)';
+	$node->poll_query_until('postgres', "SELECT state = 'done' FROM residency_jobs WHERE job = $newest");
+	is($node->safe_psql('postgres', "SELECT wanted = resident + over_budget + gone + failed, resident >= 0.95 * wanted FROM residency_jobs WHERE job = $newest"),
+		't|t', "$options: all of both");
+}
+
+# the end of a job finds both devices busy
+$node->safe_psql('postgres', "SELECT FROM residency_evict('in_$_')") for keys %path;
+$node->safe_psql('postgres', q(SELECT residency_cancel(residency_restore_start('warm', '{"rate": 8388608}'))));
+$node->poll_query_until('postgres', 'SELECT state = \'canceled\' FROM residency_jobs ORDER BY job DESC LIMIT 1') or die 'not canceled';
+cmp_ok(resident('pg_default') + resident('elsewhere'), '<', 64, 'a canceled job leaves both');
+
+$node->safe_psql('postgres', 'DROP TABLE in_elsewhere');
+$node->safe_psql('postgres', 'DROP TABLESPACE elsewhere');
+rmdir "$directory/space" or die "$directory/space: $!";
+$node->stop;
+done_testing();
