@@ -385,6 +385,26 @@ class Bench:
             self.measure(part, pattern, methods, gib=sum(v.count(1) for v in wanted) * PAGE / 2**30,
                          repeat=repeat, again=again)
 
+    def canceling(self, condition: str, repeat: int = 0) -> None:
+        """From the call to the end of the job, in the midst of a restore."""
+        wanted = self.remember("full")
+
+        def canceled(options: str) -> Method:
+            def call() -> float | None:
+                self.evict()
+                self.start_restore(options)
+                while self.glance(wanted) < 0.1:
+                    time.sleep(0.001)
+                state, milliseconds = self.sql(
+                    "SELECT clock_timestamp() AS begin, max(job) AS job FROM residency_jobs \\gset\n"
+                    f"SELECT FROM residency_cancel(:job);\n{WAIT_FOR_JOB};\n"
+                    "SELECT state, 1000 * extract(epoch FROM finished_at - :'begin') FROM residency_jobs WHERE job = :job").split("|")
+                return float(milliseconds) if state == "canceled" else None
+            return call
+
+        self.measure("canceling", condition, {f"ours, {name}": canceled(options) for name, options in self.options.items()},
+                     "ms", repeat=repeat, compare=False)
+
     # --- the parts
 
     def timed(self, statement: str) -> Method:
@@ -533,6 +553,7 @@ class Bench:
         with self.throttle() as limited:
             if limited:
                 self.loading("3000 IOPS 125 MB/s", ["full", "random 50 %", "runs of 64 pages"], full_peers=False, repeat=min(2, self.repeat), again=False)
+                self.canceling("3000 IOPS 125 MB/s", repeat=min(2, self.repeat))
 
     # --- shared buffers
 
@@ -666,6 +687,7 @@ def main() -> int:
         bench.looking()
     if "loading" in parts:
         bench.loading("time to resident", list(bench.patterns[0]), full_peers=True)
+        bench.canceling("full")
     if "foreground" in parts:
         bench.foreground()
     if "many" in parts:
