@@ -497,8 +497,9 @@ class Bench:
         """Another's reads of 8 KiB, direct and one at a time, alone and while the table is restored again and again."""
         for pattern in ("full", "random 50 %"):
             wanted = self.remember(pattern)
-            results: dict[str, list[tuple[float, float]]] = {"alone": [], "during ours, default": [], "during pgfincore": []}
-            methods = {"alone": None, "during ours, default": self.ours(wanted, "{}"), "during pgfincore": self.pgfincore(wanted)}
+            methods = {"alone": None, "during ours, default": self.ours(wanted, "{}"),
+                       "during ours, pressure 10": self.ours(wanted, '{"max_io_pressure": 10}'), "during pgfincore": self.pgfincore(wanted)}
+            results: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
             for _repetition in range(self.repeat):
                 for name, method in methods.items():
                     fio = subprocess.Popen(
