@@ -329,11 +329,12 @@ choose_large(struct pc_file *file)
 	uint64_t	from = ((uint64_t) file->at * loader->block_size + LARGE_BYTES - 1) / LARGE_BYTES * LARGE_BYTES;
 	uint64_t	to = (uint64_t) file->run_end * loader->block_size;
 
-	file->large_from = file->large_to = file->run_end;
+	file->to = file->large_from = file->large_to = file->run_end;
 	if (!loader->window->large || !loader->window->blocks_in_kernel || LARGE_BYTES % loader->block_size != 0 || from + 2 * ahead > to)
 		return;
 	file->large_from = (uint32_t) (from / loader->block_size);
 	file->large_to = (uint32_t) ((to - ahead) / LARGE_BYTES * LARGE_BYTES / loader->block_size);
+	file->to = file->large_from;
 }
 
 /* the run of wanted blocks after the last one, gaps worth reading included; false when there is none */
@@ -365,9 +366,8 @@ populate(struct pc_file *file)
 
 	if (take_tokens(loader, LARGE_BYTES) || loader->wait(loader->arg, 0))
 		return true;
-	if (file->at == file->large_from)
-		posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
-	addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd, (off_t) file->at * loader->block_size);
+	posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
+	addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd, (off_t) file->large_from * loader->block_size);
 	if (addr != MAP_FAILED)
 	{
 		file->read_ahead = true;
@@ -381,26 +381,30 @@ populate(struct pc_file *file)
 		uint32_t	wanted = 0;
 
 		for (uint32_t i = 0; i < blocks; i++)
-			wanted += pc_bit(file->want, file->at + i);
+			wanted += pc_bit(file->want, file->large_from + i);
 		if (loader->progress)
 			loader->progress(loader->arg, wanted);
-		file->at += blocks;
+		file->large_from += blocks;
 	}
 	else
-		file->large_to = file->at;	/* whatever the reason, single pages do as well */
-	if (file->at == file->large_to)
+	{
+		/* whatever the reason, single pages do as well */
+		file->at = file->large_from;
+		file->to = file->large_from = file->large_to;
+	}
+	if (file->large_from == file->large_to)
 		posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
 	return false;
 }
 
-/* sends the request that is next of the run, `end` being where it must stop; as submit() */
+/* sends the next request; as submit() */
 static int
-send_next(struct pc_flight *flight, struct pc_file *file, uint32_t end, bool wait)
+send_next(struct pc_flight *flight, struct pc_file *file, bool wait)
 {
 	const struct pc_loader *loader = file->loader;
 	uint32_t	size = loader->block_size;
 	uint32_t	most = (loader->request_bytes < loader->window->request_bytes ? loader->request_bytes : loader->window->request_bytes) / size;
-	uint32_t	n = end - file->at;
+	uint32_t	n = file->to - file->at;
 	struct pc_request r = {.file = file, .offset = (uint64_t) file->at * size};
 	int			rc;
 
@@ -447,15 +451,21 @@ pc_send(struct pc_flight *flight, struct pc_file *file, bool wait)
 	{
 		if (!wait && (uint64_t) (file->at - begin) * file->loader->block_size >= file->loader->window->bytes)
 			rc = PC_FULL;
-		else if (file->at == file->run_end)
-			file->sent = !next_run(file);
-		else if (file->at >= file->large_from && file->at < file->large_to)
-			{
+		else if (file->at < file->to)
+			rc = send_next(flight, file, wait);
+		else if (file->to < file->large_to)
+		{
+			/* what is behind the large folios comes before them: it has arrived when they have */
+			file->at = file->large_to;
+			file->to = file->run_end;
+		}
+		else if (file->large_from < file->large_to)
+		{
 			flight->stopped = populate(file);
 			rc = flight->stopped ? PC_STOPPED : 0;
 		}
 		else
-			rc = send_next(flight, file, file->at < file->large_from ? file->large_from : file->run_end, wait);
+			file->sent = !next_run(file);
 	}
 	return rc;
 }

@@ -105,9 +105,10 @@ struct pc_file
 	unsigned char *mapping;		/* of the whole file, never touched: mincore wants addresses */
 	size_t		length;
 	uint32_t	at;				/* what is asked for next, */
-	uint32_t	run_end;		/* where its run ends, */
-	uint32_t	large_from;		/* and where this is brought in as large folios, */
+	uint32_t	to;				/* before this */
+	uint32_t	large_from;		/* what of the run comes in as large folios, */
 	uint32_t	large_to;		/* before this */
+	uint32_t	run_end;
 	bool		sent;			/* everything has been asked for */
 	uint32_t	in_flight;		/* requests */
 	bool		read_ahead;		/* by the kernel too, whose marks a read would follow, beyond what is wanted */

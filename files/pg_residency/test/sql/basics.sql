@@ -50,7 +50,7 @@ SELECT count(*) AS temporary FROM residency_segments() s WHERE relfilenumber = p
 
 -- indexes and TOAST tables name the table they belong to
 SELECT regexp_replace(relation::text, '\d+', 'N') AS relation, kind, belongs_to, blocks > 0 AS has_blocks,
-       blocks_in_page_cache BETWEEN blocks * 0.9 AND blocks AS in_page_cache
+       blocks_in_page_cache BETWEEN blocks * 0.5 AND blocks AS in_page_cache
 FROM residency_relations
 WHERE relation IN ('two_segments'::regclass, 'parted_1'::regclass) OR belongs_to IN ('two_segments'::regclass, 'toasted'::regclass)
    OR belongs_to = (SELECT reltoastrelid FROM pg_class WHERE oid = 'toasted'::regclass) OR relation = '"Needs ""quoting"'::regclass
