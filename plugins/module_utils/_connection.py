@@ -20,7 +20,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import (
 )
 
 EXTENSION = "pg_residency"
-MINIMUM_VERSION = "0.1.0"  # what this collection's modules call
+MINIMUM_VERSION = "0.2.0"  # what this collection's modules call
 LONGEST_QUERY = 500  # characters: a result stays small, however many segments a statement names
 
 Row = Dict[str, Any]

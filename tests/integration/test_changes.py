@@ -237,6 +237,27 @@ def test_installing_again_changes_nothing(cluster, ansible):
         assert "changed=0" in output.split("PLAY RECAP")[1]
 
 
+def test_extension_of_an_older_version_is_updated_once(cluster, ansible):
+    cluster.sql("CREATE DATABASE older")
+    cluster.sql("CREATE EXTENSION pg_residency VERSION '0.1.0'", "older")
+    ansible.set_hosts(
+        {"db1": {}},
+        pgfleet_login_port=cluster.port,
+        pgfleet_login_unix_socket=cluster.socket,
+        cache_extension_pg_config=cluster.bin + "/pg_config",
+        cache_extension_databases=["older"],
+    )
+    for arguments, changed in ((["--check"], True), ([], True), ([], False)):
+        output, status = ansible.command("pgfleet.cache.install", *arguments)
+        assert status == 0, output
+        assert ("changed=0" not in output.split("PLAY RECAP")[1]) == changed, output
+    assert cluster.sql(
+        "SELECT extversion = residency_version(), has_function_privilege('residency_admin', 'pgfadvise_willneed(regclass)', 'EXECUTE')"
+        " FROM pg_extension WHERE extname = 'pg_residency'",
+        "older",
+    ) == "t|t"
+
+
 def test_pg_config_of_another_server_is_refused(cluster, ansible):
     """Debian's own, for a cluster that runs from a copy of its binaries."""
     ansible.set_hosts(

@@ -322,14 +322,14 @@ def test_login_that_pg_hba_does_not_know(foreign, ansible, cluster, by_password)
 
 
 def test_extension_is_older_than_the_collection(foreign, as_postgres, login, cluster):
-    cluster.sql("UPDATE pg_extension SET extversion = '0.0.9' WHERE extname = 'pg_residency'")
+    cluster.sql("UPDATE pg_extension SET extversion = '0.1.9' WHERE extname = 'pg_residency'")
     try:
         for result in as_postgres(*(task(module, name="good", **login) for module in (SNAPSHOT, RESTORE)), task(INFO, **login)):
             assert result["failed"]
-            says(result, "Extension pg_residency is version 0.0.9, this collection needs 0.1.0 or newer: run the playbook"
+            says(result, "Extension pg_residency is version 0.1.9, this collection needs 0.2.0 or newer: run the playbook"
                          " pgfleet.cache.install.")
     finally:
-        cluster.sql("UPDATE pg_extension SET extversion = '0.1.0' WHERE extname = 'pg_residency'")
+        cluster.sql("UPDATE pg_extension SET extversion = '0.2.0' WHERE extname = 'pg_residency'")
 
 
 def test_server_is_stopped_meanwhile(foreign, as_postgres, login, cluster):

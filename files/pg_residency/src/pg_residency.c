@@ -3,23 +3,84 @@
  */
 #include "pg_residency.h"
 
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_extension.h"
+#include "catalog/pg_proc.h"
 #include "kernel/memory.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
 
 PG_MODULE_MAGIC;
 
+/* The version of the extension that has the function, as its database has it; NULL when none has. */
+static char *
+version_of_extension(Oid function)
+{
+	Oid			extension = getExtensionOfObject(ProcedureRelationId, function);
+	char	   *version = NULL;
+	Relation	catalog;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	if (!OidIsValid(extension))
+		return NULL;
+	catalog = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
+	scan = systable_beginscan(catalog, ExtensionOidIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		bool		isnull;
+		Datum		value = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(catalog), &isnull);
+
+		if (!isnull)
+			version = TextDatumGetCString(value);
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	return version;
+}
+
+/* The first of two numbers with points that differ decides: 0.10.0 is newer than 0.9.1. */
+static bool
+is_newer(const char *version, const char *other)
+{
+	int			a[3] = {0};
+	int			b[3] = {0};
+
+	sscanf(version, "%d.%d.%d", &a[0], &a[1], &a[2]);
+	sscanf(other, "%d.%d.%d", &b[0], &b[1], &b[2]);
+	for (int i = 0; i < 3; i++)
+		if (a[i] != b[i])
+			return a[i] > b[i];
+	return false;
+}
+
 /*
- * A library and the SQL of another version may meet: after an upgrade of the package, before ALTER EXTENSION UPDATE.
- * Filling a row that has other columns would read memory that is not ours.
+ * A library and the SQL of another version may meet: after an upgrade of the package, before ALTER EXTENSION UPDATE; or
+ * after that, in a session that has the library of before. Filling a row that has other columns would read memory that is
+ * not ours; a function whose columns are the same works on.
  */
 static void
-check_columns(TupleDesc tupdesc, int columns)
+check_columns(FunctionCallInfo fcinfo, TupleDesc tupdesc, int columns)
 {
-	if (tupdesc->natts != columns)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the SQL of extension pg_residency is not that of its library, which has version %s", PG_RESIDENCY_VERSION),
-				 errhint("Run ALTER EXTENSION pg_residency UPDATE, or DROP EXTENSION and CREATE EXTENSION, in this database.")));
+	char	   *version;
+
+	if (tupdesc->natts == columns)
+		return;
+	version = version_of_extension(fcinfo->flinfo->fn_oid);
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the SQL of extension pg_residency has version %s in this database, and its library %s",
+					version ? version : "unknown", PG_RESIDENCY_VERSION),
+			 version && is_newer(version, PG_RESIDENCY_VERSION)
+			 ? errhint("Reconnect; where the library is preloaded, restart the server. If that is not enough, install its files again.")
+			 : errhint("Run ALTER EXTENSION pg_residency UPDATE in this database, or DROP EXTENSION and CREATE EXTENSION.")));
 }
 
 /* The row that the function returns; an error when it has not that many columns. */
@@ -30,7 +91,7 @@ result_row(FunctionCallInfo fcinfo, int columns)
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	check_columns(tupdesc, columns);
+	check_columns(fcinfo, tupdesc, columns);
 	return BlessTupleDesc(tupdesc);
 }
 
@@ -41,7 +102,7 @@ result_set(FunctionCallInfo fcinfo, int columns)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 
 	InitMaterializedSRF(fcinfo, 0);
-	check_columns(rsinfo->setDesc, columns);
+	check_columns(fcinfo, rsinfo->setDesc, columns);
 	return rsinfo;
 }
 

@@ -21,8 +21,6 @@
 #include "kernel/page_cache.h"
 #include "snapshot_file.h"
 
-#define PG_RESIDENCY_VERSION "0.1.0"
-
 /* below the data directory, which is where a backend's relative paths begin */
 #define RESIDENCY_DIR "pg_residency"
 

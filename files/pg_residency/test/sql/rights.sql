@@ -35,13 +35,6 @@ SELECT residency_drop_snapshot('granted');
 SELECT residency_restore_start('restore');
 RESET ROLE;
 
--- the SQL of another version must not make the library read what is not there
-CREATE FUNCTION another_segments(oid, OUT a oid, OUT b oid) RETURNS SETOF record AS '$libdir/pg_residency', 'residency_segments' LANGUAGE C;
-SELECT * FROM another_segments(NULL);
-CREATE FUNCTION another_snapshot(text, int, OUT a text, OUT b int) RETURNS record AS '$libdir/pg_residency', 'residency_snapshot' LANGUAGE C;
-SELECT * FROM another_snapshot('of_another_version', 1);
-SELECT count(*) AS taken FROM residency_snapshots() WHERE name = 'of_another_version';
-
 DROP OWNED BY regress_residency_admin, regress_residency_monitor, regress_residency_nobody;
 DROP ROLE regress_residency_admin, regress_residency_monitor, regress_residency_nobody;
 SELECT residency_drop_snapshot(name) IS NOT NULL AS dropped FROM (SELECT DISTINCT name FROM residency_snapshots()) s;

@@ -217,7 +217,7 @@ $node->safe_psql('postgres', 'CREATE DATABASE elsewhere');
 my $real = $node->safe_psql('elsewhere', "SELECT count(*) FROM pg_available_extensions WHERE name = 'pgfincore'");
 $node->safe_psql('elsewhere', $real ? 'CREATE EXTENSION pgfincore' : "CREATE FUNCTION pgfincore(regclass) RETURNS int LANGUAGE sql AS 'SELECT 1'");
 like(($node->psql('elsewhere', 'CREATE EXTENSION pg_residency'))[2],
-	qr/ERROR:  schema "public" has the functions of pgfincore already.*\nHINT:  DROP EXTENSION pgfincore,.* or CREATE EXTENSION pg_residency SCHEMA another\./,
+	qr/ERROR:  schema "public" has the functions of pgfincore already.*\nHINT:  DROP EXTENSION pgfincore,.* or CREATE EXTENSION pg_residency SCHEMA another;.* SET SCHEMA another\./,
 	'a pgfincore in the way is said to be, with what to do');
 $node->safe_psql('elsewhere', 'CREATE SCHEMA "a schema"; CREATE EXTENSION pg_residency SCHEMA "a schema"');
 is($node->safe_psql('elsewhere', 'SELECT pages_mem <= rel_os_pages, length(databit) = rel_os_pages FROM "a schema".pgfincore(\'pg_class\', true)'), 't|t', '12: it works beside it, in another schema');

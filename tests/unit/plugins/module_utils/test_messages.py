@@ -115,7 +115,7 @@ def test_pooler():
     )
 
 
-def extension(version, library="0.1.0"):
+def extension(version, library="0.2.0"):
     return Session(
         pg_extension=[{"database": "postgres", "extversion": version, "schema": "public"}],
         set_config=[],
@@ -139,11 +139,11 @@ def test_extension_is_missing_in_the_database_of_a_relation(monkeypatch):
 
 
 def test_extension_is_older():
-    assert says(_connection.attach_extension, extension("0.0.9")) == (
-        "Extension pg_residency is version 0.0.9, this collection needs 0.1.0 or newer: run the playbook pgfleet.cache.install."
+    assert says(_connection.attach_extension, extension("0.1.9")) == (
+        "Extension pg_residency is version 0.1.9, this collection needs 0.2.0 or newer: run the playbook pgfleet.cache.install."
     )
-    assert says(_connection.attach_extension, extension("0.1.0", "0.0.9")) == (
-        "The loaded library of pg_residency is version 0.0.9, this collection needs 0.1.0 or newer: run the playbook"
+    assert says(_connection.attach_extension, extension("0.2.0", "0.1.9")) == (
+        "The loaded library of pg_residency is version 0.1.9, this collection needs 0.2.0 or newer: run the playbook"
         " pgfleet.cache.install, then reconnect."
     )
 

@@ -1,0 +1,96 @@
+-- Each version's SQL is updated to what is made anew; where it meets a library that it does not fit, that is said.
+\set VERBOSITY terse
+SET client_min_messages = warning;
+CREATE ROLE regress_residency_reader;
+CREATE VIEW members AS
+SELECT d.classid, d.objid, pg_describe_object(d.classid, d.objid, 0) AS name
+FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+WHERE e.extname = 'pg_residency' AND d.deptype = 'e';
+-- all that the catalogs say of it, but for numbers
+CREATE VIEW facts AS
+SELECT name, 'comment' AS what, obj_description(objid, classid::regclass::name) AS value FROM members
+UNION ALL
+SELECT name, 'definition', CASE classid WHEN 'pg_proc'::regclass THEN pg_get_functiondef(objid) ELSE pg_get_viewdef(objid) END FROM members
+UNION ALL
+SELECT m.name, 'right', a::text FROM members m, LATERAL unnest((SELECT proacl FROM pg_proc WHERE oid = m.objid AND m.classid = 'pg_proc'::regclass
+                                                            UNION ALL SELECT relacl FROM pg_class WHERE oid = m.objid AND m.classid = 'pg_class'::regclass)) a
+UNION ALL
+SELECT m.name, 'right at first', a::text FROM members m JOIN pg_init_privs i ON i.classoid = m.classid AND i.objoid = m.objid, LATERAL unnest(i.initprivs) a
+UNION ALL
+SELECT m.name, 'column', concat_ws(' ', a.attnum, a.attname, format_type(a.atttypid, a.atttypmod))
+FROM members m JOIN pg_attribute a ON a.attrelid = m.objid AND m.classid = 'pg_class'::regclass AND a.attnum > 0
+UNION ALL
+SELECT extname, 'extension', concat_ws(' ', extversion, extrelocatable, extnamespace::regnamespace, extconfig) FROM pg_extension WHERE extname = 'pg_residency';
+
+CREATE EXTENSION pg_residency;
+CREATE TABLE made_anew AS SELECT * FROM facts;
+SELECT count(*) > 100 AS many, count(DISTINCT what) AS kinds, count(DISTINCT name) = (SELECT count(*) + 1 FROM members) AS of_each FROM made_anew;
+DROP EXTENSION pg_residency;
+
+CREATE TABLE updated (since text, LIKE made_anew);
+DO $$
+DECLARE
+    older text;
+BEGIN
+    FOR older IN SELECT v.version FROM pg_available_extension_versions v JOIN pg_available_extensions e USING (name)
+                 WHERE name = 'pg_residency' AND v.version <> e.default_version
+    LOOP
+        EXECUTE format('CREATE EXTENSION pg_residency VERSION %L', older);
+        ALTER EXTENSION pg_residency UPDATE;
+        INSERT INTO updated SELECT older, * FROM facts;
+        DROP EXTENSION pg_residency;
+    END LOOP;
+END
+$$;
+SELECT DISTINCT since FROM updated ORDER BY since;
+SELECT since, name, what, value FROM updated
+EXCEPT ALL SELECT since, m.name, m.what, m.value FROM made_anew m, (SELECT DISTINCT since FROM updated) u;
+SELECT since, m.name, m.what, m.value FROM made_anew m, (SELECT DISTINCT since FROM updated) u
+EXCEPT ALL SELECT since, name, what, value FROM updated;
+
+-- the SQL of 0.1.0 and this library: what fits works, what does not says so
+CREATE SCHEMA "Else Where";
+CREATE EXTENSION pg_residency SCHEMA "Else Where" VERSION '0.1.0';
+\set VERBOSITY default
+SELECT count(*) FROM "Else Where".residency_jobs;
+SELECT count(*) > 0 AS sees FROM "Else Where".residency_segments();
+
+-- what users have made of it stays: rights, and views
+GRANT EXECUTE ON FUNCTION "Else Where".residency_job_list(), "Else Where".residency_snapshot(text, int) TO regress_residency_reader;
+GRANT EXECUTE ON FUNCTION "Else Where".residency_job_segments(int) TO regress_residency_reader WITH GRANT OPTION;
+GRANT USAGE ON SCHEMA "Else Where" TO regress_residency_reader;
+GRANT SELECT ON "Else Where".residency_jobs TO regress_residency_reader;
+REVOKE EXECUTE ON FUNCTION "Else Where".residency_job_segments(int) FROM pg_monitor;
+CREATE VIEW running AS SELECT job FROM "Else Where".residency_jobs WHERE state = 'running';
+
+-- the new SQL and a library of before, which a session may still have
+CREATE OR REPLACE FUNCTION "Else Where".residency_version() RETURNS text LANGUAGE SQL AS $$SELECT '0.1.0'$$;
+ALTER EXTENSION pg_residency UPDATE;
+CREATE OR REPLACE FUNCTION "Else Where".residency_version() RETURNS text AS '$libdir/pg_residency' LANGUAGE C STABLE PARALLEL SAFE;
+ALTER EXTENSION pg_residency UPDATE;
+SELECT count(*) FROM running;
+SET ROLE regress_residency_reader;
+SELECT count(*) = count(DISTINCT job) AS sees FROM "Else Where".residency_jobs;
+RESET ROLE;
+SELECT p.oid::regprocedure AS function, has_function_privilege('pg_monitor', p.oid, 'EXECUTE') AS monitor,
+       has_function_privilege('regress_residency_reader', p.oid, 'EXECUTE') AS reader,
+       has_function_privilege('regress_residency_reader', p.oid, 'EXECUTE WITH GRANT OPTION') AS may_grant
+FROM pg_proc p WHERE p.proname IN ('residency_job_list', 'residency_job_segments', 'residency_snapshot') ORDER BY 1;
+
+-- the SQL of a version to come must not make the library read what is not there
+CREATE FUNCTION another_segments(oid, OUT a oid, OUT b oid) RETURNS SETOF record AS '$libdir/pg_residency', 'residency_segments' LANGUAGE C;
+SELECT * FROM another_segments(NULL);
+ALTER EXTENSION pg_residency ADD FUNCTION another_segments(oid);
+UPDATE pg_extension SET extversion = '0.10.0' WHERE extname = 'pg_residency';
+SELECT * FROM another_segments(NULL);
+CREATE FUNCTION another_snapshot(text, int, OUT a text, OUT b int) RETURNS record AS '$libdir/pg_residency', 'residency_snapshot' LANGUAGE C;
+SELECT * FROM another_snapshot('of_another_version', 1);
+SELECT count(*) AS taken FROM "Else Where".residency_snapshots() WHERE name = 'of_another_version';
+
+DROP OWNED BY regress_residency_reader;
+DROP ROLE regress_residency_reader;
+DROP FUNCTION another_snapshot(text, int);
+DROP VIEW running, facts, members;
+DROP TABLE made_anew, updated;
+DROP EXTENSION pg_residency;
+DROP SCHEMA "Else Where";
