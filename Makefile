@@ -17,8 +17,8 @@ demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
 .PHONY: test test-lint test-unit test-sanity test-extension test-majors test-integration test-molecule test-packages
-test: ## all tests below but test-packages, one after the other, and the sum (root)
-	@build-tools/test lint unit sanity extension majors integration molecule
+test: ## all tests below, one after the other, and the sum (root)
+	@build-tools/test lint unit sanity extension majors integration molecule packages
 
 test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
 	@build-tools/lint

@@ -9,6 +9,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 
 import pytest
 import testinfra
@@ -16,7 +17,10 @@ import testinfra
 PACKAGES = os.path.join(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "packages")
 MAJORS = {"old-a": 15, "old-b": 15, "mid": 17, "new": 18, "src": 15}
 PACKAGE = "postgresql-15-pg-residency"
-ALL_FILES = "pg_residency.so pg_residency--0.1.0.sql pg_residency.control"
+SOURCE = os.path.join(os.path.dirname(__file__), "../../../files/pg_residency")
+with open(SOURCE + "/pg_residency.control", encoding="utf-8") as control:
+    VERSION = re.search("default_version = '(.+)'", control.read()).group(1)
+ALL_FILES = "pg_residency.so pg_residency--0.1.0--0.2.0.sql pg_residency--0.1.0.sql pg_residency.control"
 
 every_host = pytest.mark.parametrize("name", MAJORS)
 
@@ -53,8 +57,8 @@ def digest(path):
 
 @every_host
 def test_extension_is_there_and_answers(name):
-    assert sql(name, "SELECT extversion FROM pg_extension WHERE extname = 'pg_residency'") == "0.1.0"
-    assert sql(name, "SELECT residency_version()") == "0.1.0"
+    assert sql(name, "SELECT extversion FROM pg_extension WHERE extname = 'pg_residency'") == VERSION
+    assert sql(name, "SELECT residency_version()") == VERSION
     assert int(sql(name, "SELECT count(*) FROM residency_segments()")) > 0
 
 
@@ -71,7 +75,7 @@ def test_all_methods_give_the_same_rights(name):
 
 
 def test_all_databases_have_it_where_that_was_asked_for():
-    assert sql("new", "SELECT residency_version()", database="sales") == "0.1.0"
+    assert sql("new", "SELECT residency_version()", database="sales") == VERSION
     assert sql("mid", "SELECT count(*) FROM pg_extension WHERE extname = 'pg_residency'", database="sales") == "0"
 
 
@@ -79,9 +83,9 @@ def test_one_package_for_each_kind_of_host():
     kinds = sorted(os.path.basename(path).split("_")[:4] for path in glob.glob(PACKAGES + "/*.deb"))
     machine = output("old-a", "dpkg --print-architecture")
     assert kinds == [
-        ["postgresql-15-pg-residency", "0.1.0", "bookworm", machine],
-        ["postgresql-17-pg-residency", "0.1.0", "trixie", machine],
-        ["postgresql-18-pg-residency", "0.1.0", "forky", machine],
+        ["postgresql-15-pg-residency", VERSION, "bookworm", machine],
+        ["postgresql-17-pg-residency", VERSION, "trixie", machine],
+        ["postgresql-18-pg-residency", VERSION, "forky", machine],
     ]
     assert len(os.listdir(PACKAGES)) == 6  # with the digests of each, and nothing else
 
@@ -109,6 +113,8 @@ def test_the_second_host_has_no_compiler():
     for tool in ("gcc", "make", "dpkg-buildpackage"):
         assert run("old-a", f"command -v {tool}").rc == 0
         assert run("old-b", f"command -v {tool}").rc != 0
+    # with the linear strategy, which had the two of them ask for one at the same time
+    assert run("src", "command -v dpkg-buildpackage").rc != 0
 
 
 @every_host
@@ -126,12 +132,12 @@ def test_nothing_is_restarted_unless_that_was_asked_for(name):
 def test_preloading_restarts_and_refuses_removal():
     assert seen("mid", "preload")["preloads"] == "pg_residency"
     assert "would not start again" in left_by("mid", "message-preloaded")
-    assert seen("mid", "preloaded")["calls"] == "0.1.0"
+    assert seen("mid", "preloaded")["calls"] == VERSION
 
 
 def test_a_preloaded_library_that_was_changed_is_repaired_and_loaded():
     after = seen("mid", "repaired")
-    assert (after["changed"], after["calls"]) == ("", "0.1.0")
+    assert (after["changed"], after["calls"]) == ("", VERSION)
     assert after["started"] > seen("mid", "preloaded")["started"] == seen("mid", "preload")["started"]
 
 
@@ -139,27 +145,46 @@ def test_a_builder_of_another_kind_is_refused():
     assert left_by("new", "message-wrong-builder").startswith("old-a builds for bookworm ")
 
 
+def test_a_newer_package_is_not_replaced():
+    message = left_by("new", "message-downgrade")
+    assert f"postgresql-18-pg-residency 99 is installed, and this collection has {VERSION}" in message
+    assert seen("new", "downgrade")["version"] == "installed 99"
+
+
+def test_a_locked_dpkg_is_tried_again():
+    assert output("mid", "grep --count install /var/lib/pgfleet-test/dpkg") == "2"
+
+
 def test_source_to_deb():
     after = seen("src", "source-to-deb")
     assert (after["owner"], after["files"], after["changed"]) == (PACKAGE, ALL_FILES, "")
-    assert after["calls"] == "0.1.0"
+    assert after["calls"] == VERSION
 
 
 def test_deb_to_source():
     after = seen("src", "deb-to-source")
     assert (after["owner"], after["version"]) == ("", "")
     assert after["files"] == ALL_FILES.replace(".so ", ".so pg_residency.sources ")
-    assert after["calls"] == "0.1.0"
+    assert after["calls"] == VERSION
 
 
 def test_upgrade_of_the_package():
-    assert seen("old-b", "older")["version"] == "installed 0.1.0~rc1"
-    after = seen("old-b", "upgraded")
-    assert (after["version"], after["changed"], after["calls"]) == ("installed 0.1.0", "", "0.1.0")
+    before, after = seen("old-b", "older"), seen("old-b", "upgraded")
+    assert (before["version"], before["extension"], before["calls"]) == ("installed 0.1.0", "0.1.0", "0.1.0")
+    assert before["files"] == "pg_residency.so pg_residency--0.1.0.sql pg_residency.control"
+    assert (after["version"], after["changed"], after["calls"]) == ("installed " + VERSION, "", VERSION)
+    assert (after["extension"], after["files"]) == (VERSION, ALL_FILES)
+
+
+def test_upgrade_keeps_rights():
+    assert (seen("old-b", "older")["clerk"], seen("old-b", "upgraded")["clerk"]) == ("t", "t")
 
 
 def test_a_session_outlives_the_upgrade():
-    assert left_by("old-b", "session") == "0.1.0\nt"
+    lines = left_by("old-b", "session").splitlines()
+    assert lines[:2] == ["0.1.0", "t"]
+    assert f"that this session uses has version 0.1.0, and its SQL is to be {VERSION}" in lines[2]
+    assert lines[3].startswith("HINT:  Reconnect")
 
 
 def test_absent_keeps_role_and_snapshots():
@@ -178,5 +203,5 @@ def test_purge_leaves_nothing():
 
 def test_package_from_a_repository():
     after = seen("src", "repository")
-    assert (after["owner"], after["version"], after["calls"]) == (PACKAGE, "installed 0.1.0", "0.1.0")
+    assert (after["owner"], after["version"], after["calls"]) == (PACKAGE, "installed " + VERSION, VERSION)
     assert "file:/srv/repository" in output("src", f"apt-cache policy {PACKAGE}")
