@@ -42,9 +42,8 @@ make -s PG_CONFIG="$bin/pg_config" check-unit
 
 # a tablespace on a device of its own, where this machine can have one
 truncate -s 256M "$work/device.img"
-mkfs.ext4 -q "$work/device.img"
 mkdir "$work/device"
-if mount -o loop "$work/device.img" "$work/device"; then
+if mkfs.ext4 -q "$work/device.img" && mount -o loop "$work/device.img" "$work/device"; then
 	export PG_RESIDENCY_DEVICE="$work/device"
 else
 	rmdir "$work/device"
