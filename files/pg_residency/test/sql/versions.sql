@@ -63,7 +63,8 @@ GRANT SELECT ON "Else Where".residency_jobs TO regress_residency_reader;
 REVOKE EXECUTE ON FUNCTION "Else Where".residency_job_segments(int) FROM pg_monitor;
 CREATE VIEW running AS SELECT job FROM "Else Where".residency_jobs WHERE state = 'running';
 
--- the new SQL and a library of before, which a session may still have
+-- the new SQL and a library of before, which a session may still have (the context is another one from 18 on)
+\set SHOW_CONTEXT never
 CREATE OR REPLACE FUNCTION "Else Where".residency_version() RETURNS text LANGUAGE SQL AS $$SELECT '0.1.0'$$;
 ALTER EXTENSION pg_residency UPDATE;
 CREATE OR REPLACE FUNCTION "Else Where".residency_version() RETURNS text AS '$libdir/pg_residency' LANGUAGE C STABLE PARALLEL SAFE;
