@@ -52,6 +52,14 @@ class Cluster:
             )
         self.start()
 
+    def clone(self, primary):
+        """A streaming standby."""
+        run(self.bin + "/pg_basebackup", "-D", self.data, "-h", primary.socket, "-p", str(primary.port), "--checkpoint=fast",
+            "--write-recovery-conf", "--no-sync", user=OWNER)
+        with open(os.path.join(self.data, "postgresql.conf"), "a") as file:
+            file.write("port = %d\n" % self.port)
+        self.start()
+
     def start(self):
         run(self.bin + "/pg_ctl", "start", "--wait", "--silent", "-D", self.data, "-l", self.log, user=OWNER)
 

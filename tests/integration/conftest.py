@@ -42,10 +42,13 @@ def machine():
         os.mkdir(home)
         shutil.chown(home, "postgres", "postgres")
 
-        def create(name):
+        def create(name, primary=None):
             cluster = Cluster(binaries, home, name)
             clusters.append(cluster)
-            cluster.create()
+            if primary is None:
+                cluster.create()
+            else:
+                cluster.clone(primary)
             return cluster
 
         create.directory = directory
