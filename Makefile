@@ -16,9 +16,9 @@ demo: ## a primary and two standbys on this machine: snapshot, cold, warm-up, on
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-lint test-unit test-sanity test-extension test-majors test-integration test-molecule test-packages
+.PHONY: test test-lint test-unit test-sanity test-extension test-majors test-integration test-molecule test-fleet test-packages
 test: ## all tests below, one after the other, and the sum (root)
-	@build-tools/test lint unit sanity extension majors integration molecule packages
+	@build-tools/test lint unit sanity extension majors integration molecule fleet packages
 
 test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
 	@build-tools/lint
@@ -40,6 +40,9 @@ test-integration: ## modules and playbooks against throwaway clusters; logins, h
 
 test-molecule: ## SCENARIO=default: two hosts with systemd, in Docker (root); COMMAND=converge, verify ...
 	@build-tools/molecule $(SCENARIO) $(COMMAND)
+
+test-fleet: ## SCENARIO=fleet: a rolling restart under load, behind HAProxy and pgbouncer (root)
+	@build-tools/molecule fleet $(COMMAND)
 
 test-packages: ## SCENARIO=packages: source, Debian package, repository on three releases of Debian (root)
 	@build-tools/molecule packages $(COMMAND)

@@ -131,3 +131,244 @@ def test_all_are_restarted_and_warm(fleet, clusters):
         assert resident(one) > 0.8, name  # the kernel takes some back
         assert fleet.kept(name)["state"] == "done" and fleet.kept(name)["finished"]
     assert "All are restarted: the roll is finished." in output
+
+
+def test_a_failed_gate_and_its_resume(fleet, clusters):
+    """db2 has no room: it stays where it is, db1 is not begun. The next run restores db2 and restarts neither standby again."""
+    for one in clusters.values():
+        warm(one)
+    before = fleet.started()
+    output, status = fleet.run(
+        "-e", "cache_restart_serial=2", "-e", "cache_restart_min_standbys=0", per_host={"db2": {"cache_warmup_budget": "1MB"}}
+    )
+    assert status != 0
+    assert "less than min_residency of 90 %" in row(output, "db2")
+    assert "1 of 3 hosts failed: db2. The table says why." in output
+    assert "Not done: db1, db2. Go on from here with: ansible-playbook -i %s pgfleet.cache.rolling_restart" % fleet.ansible.inventory in output
+    between = fleet.started()
+    assert between["db1"] == before["db1"]
+    assert between["db2"] != before["db2"] and between["db3"] != before["db3"]
+    assert resident(clusters["db2"]) < 0.5 < resident(clusters["db3"])
+
+    # beyond --limit, the primary is found all the same
+    output, status = fleet.run("--limit", "db2")
+    assert status == 0, output
+    assert "Not done: db1. Go on" in output
+    assert resident(clusters["db2"]) > 0.8
+    output, status = fleet.run()
+    assert status == 0, output
+    after = fleet.started()
+    assert after["db2"] == between["db2"] and after["db3"] == between["db3"] and after["db1"] != between["db1"]
+    assert all(fleet.kept(name)["finished"] for name in NAMES)
+
+
+def test_warn_lets_a_cold_host_through(fleet, clusters):
+    for one in clusters.values():
+        warm(one)
+    output, status = fleet.run(
+        per_host={"db3": {"cache_warmup_budget": "1MB"}}, cache_restart_gate="warn", cache_restart_primary="skip"
+    )
+    assert status == 0, output
+    assert "less than min_residency of 90 %" in row(output, "db3")
+    assert fleet.kept("db3")["state"] == "done" and fleet.kept("db3")["residency"] < 90
+
+
+SWITCHOVER = """
+- name: Stop the old primary
+  ansible.builtin.command: {bin}/pg_ctl stop --wait --mode=fast --pgdata={{{{ data }}}}
+  become: true
+  become_user: postgres
+  changed_when: true
+
+- name: Promote the candidate
+  ansible.builtin.command: {bin}/pg_ctl promote --wait --pgdata={{{{ hostvars[cache_restart_candidate].data }}}}
+  become: true
+  become_user: postgres
+  delegate_to: "{{{{ cache_restart_candidate }}}}"
+  changed_when: true
+
+- name: Start the old primary as its standby
+  ansible.builtin.shell:
+    cmd: |
+      touch {{{{ data }}}}/standby.signal
+      echo "primary_conninfo = 'host={{{{ pgfleet_login_unix_socket }}}} port={{{{ hostvars[cache_restart_candidate].pgfleet_login_port }}}}'" \\
+          >>{{{{ data }}}}/postgresql.auto.conf
+      {bin}/pg_ctl start --wait --silent --pgdata={{{{ data }}}} --log={{{{ data }}}}.log
+  become: true
+  become_user: postgres
+  changed_when: true
+"""
+
+
+def test_switchover(fleet, machine, cluster):
+    """Onto a standby that this roll has warmed; then the old primary is restarted as one."""
+    first = machine("sw1")
+    first.sql(TABLES)
+    first.sql("CREATE EXTENSION pg_residency; CHECKPOINT")
+    fleet.clusters = {"db1": first, "db2": machine("sw2", first)}
+    for one in fleet.clusters.values():
+        warm(one)
+    try:
+        output, status = fleet.run(
+            hosts=("db1", "db2"), cache_restart_primary="switchover",
+            cache_restart_switchover_tasks=fleet.write("switchover.yml", SWITCHOVER.format(bin=first.bin)),
+        )
+        assert status == 0, output
+        assert first.sql("SELECT pg_is_in_recovery()") == "t"
+        assert fleet.clusters["db2"].sql("SELECT pg_is_in_recovery()") == "f"
+        assert fleet.kept("db1")["state"] == "done" and resident(first) > 0.8
+        # an acknowledged write arrives
+        fleet.clusters["db2"].sql("CREATE TABLE after_switchover ()")
+        for _attempt in range(50):
+            if first.sql("SELECT to_regclass('after_switchover')"):
+                break
+            time.sleep(0.1)
+        assert first.sql("SELECT to_regclass('after_switchover')") == "after_switchover"
+    finally:
+        for one in fleet.clusters.values():
+            one.stop("immediate")
+
+
+def says(output, message):
+    """Word for word; * stands for what differs between machines. Ansible's own prefix is not ours."""
+    text = " ".join(output.replace('\\"', '"').split())
+    pattern = ".*".join(re.escape(part) for part in message.split("*"))
+    assert re.search(pattern, text), output[-3000:]
+
+
+def test_check_mode_changes_nothing(fleet):
+    before = fleet.started()
+    output, status = fleet.run("--check")
+    assert status == 0, output
+    assert "Would begin with the batches db2; db3." in output
+    assert fleet.started() == before
+    assert not os.path.exists(os.path.join(fleet.directory, "state"))
+
+
+# arguments of Fleet.run, and what is said
+REFUSED = [
+    ({"hosts": ("db1",)},
+     "There is no standby of db1: nobody would serve while it restarts. Add the standbys to target, or accept that with"
+     " cache_restart_min_standbys 0. Nothing was changed."),
+    ({"hosts": ("db2", "db3")},
+     "There is no primary among db2, db3: name the whole fleet with target, and choose hosts of it with --limit. Nothing was changed."),
+    ({"cache_restart_serial": 2},
+     "A batch of db2, db3 would take all standbys out of traffic: 0 of 2 would stay, and cache_restart_min_standbys is 1."
+     " Make cache_restart_serial smaller. Nothing was changed."),
+    ({"cache_restart_serial": "half"},
+     "cache_restart_serial is half: it has to be a number, a percentage such as 30%, or a list of these. Nothing was changed."),
+    ({"cache_restart_primary": "switchover", "cache_restart_candidate": "db9", "cache_restart_switchover_tasks": "/dev/null"},
+     "cache_restart_candidate is db9, which is no standby; there are db2, db3. Nothing was changed."),
+    ({"cache_restart_primary": "switchover"},
+     "cache_restart_primary is switchover: name the task file that makes cache_restart_candidate the primary with"
+     " cache_restart_switchover_tasks."),
+    ({"pgfleet_service_manager": "/nowhere/restart.yml"},
+     "There is no task file /nowhere/restart.yml on the controller: correct pgfleet_service_manager."),
+    ({"cache_restart_traffic": ["/nowhere/traffic.yml"]},
+     "There is no task file /nowhere/traffic.yml on the controller: correct cache_restart_traffic."),
+    ({"pgfleet_service_manager": "systemd"},
+     "systemd's unit * is not what runs this server, which is process *: name the right one with cache_restart_service, or what starts"
+     " it with pgfleet_service_manager."),
+    ({"pgfleet_service_manager": "pg_ctlcluster"},
+     "pg_ctlcluster names a cluster by its version and name, such as 15/main, and cluster_name of this server is '': it was not made by"
+     " pg_createcluster. Set pgfleet_service_manager to what starts it."),
+    ({"cache_restart_min_free": "1PB"},
+     "The file system of * or its pg_wal has * left, less than cache_restart_min_free of 1PB: the snapshot, and the WAL that is kept for a"
+     " standby while it restarts, need room. Make some."),
+    ({"cache_restart_snapshot": "../warm"},
+     "'../warm' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most, beginning with a letter or digit."),
+    ({"pgfleet_login_db": "template1"},
+     "Extension pg_residency is not in database template1: run the playbook pgfleet.cache.install first, or name the database that has it"
+     " with pgfleet_login_db."),
+    ({"cache_restart_traffic": ["haproxy"], "cache_restart_haproxy": [{"host": "db2", "backend": "read", "socket": "/nowhere.sock"}]},
+     "HAProxy on db2 does not answer at /nowhere.sock: FileNotFoundError: [Errno 2] No such file or directory. It needs 'stats socket"
+     " /nowhere.sock level admin' in its section global; the way there is cache_restart_haproxy."),
+    ({"cache_restart_traffic": ["pgbouncer"], "cache_restart_pgbouncer": [{"host": "db2", "database": "air", "port": 1}]},
+     "pgbouncer on db2 does not answer at port 1: psql: error: connection to server on socket * failed: No such file or directory Is the"
+     " server running locally and accepting connections on that socket?. Its console needs psql there, and a user in admin_users; the"
+     " way there is cache_restart_pgbouncer."),
+]
+
+
+@pytest.mark.parametrize("arguments, message", REFUSED, ids=[message[:40] for dummy, message in REFUSED])
+def test_refused(fleet, arguments, message):
+    before = fleet.started()
+    output, status = fleet.run(**arguments)
+    assert status != 0
+    says(output, message)
+    assert fleet.started() == before
+    assert not os.path.exists(os.path.join(fleet.directory, "state"))
+
+
+def test_another_cluster_is_refused(fleet, cluster):
+    fleet.clusters = dict(fleet.clusters, db9=cluster)
+    output, status = fleet.run(hosts=("db1", "db2", "db9"))
+    assert status != 0
+    says(output, "db9 does not belong to this fleet: the system identifier is another. Leave it out of target. Nothing was changed.")
+
+
+def test_two_primaries_are_refused(fleet, machine):
+    promoted = machine("db4", fleet.clusters["db1"])
+    promoted.sql("SELECT pg_promote()")
+    fleet.clusters = dict(fleet.clusters, db4=promoted)
+    output, status = fleet.run(hosts=("db1", "db2", "db4"))
+    promoted.stop("immediate")
+    assert status != 0
+    says(output, "db1 and db4 are primaries, of the same cluster: somebody has promoted a standby. Find out which one the clients use, and"
+                 " make the other its standby again (pg_rewind). Nothing was changed.")
+
+
+def test_a_standby_that_does_not_replay(fleet, clusters):
+    before = fleet.started()
+    said = "db2 does not replay what db1 writes: after 2 s it is at *, * behind. "
+    clusters["db2"].sql("SELECT pg_wal_replay_pause()")
+    try:
+        clusters["db1"].sql("CREATE TABLE later AS SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
+        output, status = fleet.run(cache_restart_replay_timeout=2)
+    finally:
+        clusters["db2"].sql("SELECT pg_wal_replay_resume()")
+    assert status != 0
+    says(output, said + "Replay is paused: SELECT pg_wal_replay_resume().")
+    clusters["db2"].sql("ALTER SYSTEM SET primary_conninfo = ''")
+    clusters["db2"].sql("SELECT pg_reload_conf()")
+    try:
+        clusters["db1"].sql("DROP TABLE later")
+        output, status = fleet.run(cache_restart_replay_timeout=2)
+    finally:
+        clusters["db2"].sql("ALTER SYSTEM RESET primary_conninfo")
+        with open(os.path.join(clusters["db2"].data, "postgresql.auto.conf"), "a") as file:
+            file.write("primary_conninfo = 'host=%s port=%d'\n" % (clusters["db1"].socket, clusters["db1"].port))
+        clusters["db2"].sql("SELECT pg_reload_conf()")
+    assert status != 0
+    says(output, said + "It receives no WAL: look at its primary_conninfo, and at its log.")
+    assert fleet.started() == before
+
+
+def test_a_change_of_roles_stops_the_roll(fleet, machine):
+    """Somebody promotes the standby when it has just been taken out of traffic. It is put back, and not restarted."""
+    primary = fleet.clusters["db1"]
+    fleet.clusters = {"db1": primary, "db5": machine("db5", primary)}
+    before = fleet.started()
+    traffic = fleet.write("traffic.yml", (
+        "- name: Promote it\n  ansible.builtin.command: %s/pg_ctl promote --wait --pgdata={{ data }}\n  become: true\n"
+        "  become_user: postgres\n  changed_when: true\n  when: cache_restart_step == 'out'\n" % primary.bin
+    ))
+    output, status = fleet.run(hosts=("db1", "db5"), cache_restart_traffic=[traffic])
+    after = fleet.started()
+    fleet.clusters["db5"].stop("immediate")
+    assert status != 0
+    says(output, "db1 was the primary and db5 a standby when this roll looked; now the primary is db1 and db5: somebody else is at work."
+                 " Nothing was restarted on db5. Run the playbook again when it is settled.")
+    assert after == before
+    assert fleet.kept("db5")["out"] is False
+
+
+def test_unreachable_hosts_are_named(fleet):
+    """A host that cannot be reached from the beginning: nothing is changed, and the way on is shown."""
+    before = fleet.started()
+    output, status = fleet.run(per_host={"db3": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}})
+    assert status != 0
+    assert row(output, "db3").count("unreachable: ") == 1
+    says(output, "Unreachable: db3. Not done: db1, db2, db3. Go on from here with: ansible-playbook -i * pgfleet.cache.rolling_restart"
+                 " --limit 'all:!db3' (or when they are reachable, without)".replace(". Not", "*Not"))
+    assert fleet.started() == before

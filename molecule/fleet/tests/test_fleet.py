@@ -1,0 +1,159 @@
+"""The rolling restart as its client, the proxies and the kernel saw it: nothing here asks the collection.
+
+The client's log, and what the tests' own reader counted: when a host was taken out of traffic (out), after its stop (cold), before it
+was put back (in).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+import testinfra
+
+STANDBYS = ("roll-2", "roll-3")
+ALL = ("roll-1", *STANDBYS)
+LOGS = os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]
+
+every_host = pytest.mark.parametrize("name", ALL)
+
+
+def output(name, command):
+    done = testinfra.get_host("docker://" + name).run(command)
+    assert done.rc == 0, done.stderr
+    return done.stdout.strip()
+
+
+def sql(name, query):
+    return output(name, f'runuser -u postgres -- psql -XAt -c "{query}"')
+
+
+def pages(name, moment):
+    """The pages of relation files that were resident at a moment: a set of (file, page)."""
+    files = json.loads(output(name, f"cat /var/lib/pgfleet-test/{moment}.json"))
+    return {
+        (path, page)
+        for path, counted in files.items()
+        for first, count in counted["resident"]
+        for page in range(first, first + count)
+    }
+
+
+def log(name):
+    with open(os.path.join(LOGS, name + ".log"), encoding="utf-8") as file:
+        return file.read()
+
+
+def status(name):
+    with open(os.path.join(LOGS, name + ".status"), encoding="utf-8") as file:
+        return int(file.read())
+
+
+def rows(name):
+    """The table at the end of a run: a host's state, and all of its line. YAML may fold it."""
+    text = " ".join(log(name).partition("- host ")[2].split())
+    return {host: re.search(r"'?%s +(standby|primary) +(\S+).*?(?= - |$)" % host, text) for host in ALL}
+
+
+@pytest.fixture(scope="module", name="transactions")
+def fixture_transactions():
+    lines = output("roll-proxy", "cat /var/lib/pgfleet-test/client.log").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@every_host
+def test_every_host_was_warm_then_cold_then_warm(name):
+    """Counted from outside. DAMON or memory pressure may take back what nobody touches."""
+    before, cold = pages(name, "first-out"), pages(name, "first-cold")
+    relevant = {path for path, _page in before}
+    assert len(before) > 8000
+    assert len(cold & before) <= 0.02 * len(before), "the cache was really emptied"
+    if name != "roll-1":  # the primary is put back before it is warm
+        after = pages(name, "first-in")
+        assert len(after & before) >= 0.85 * len(before), relevant
+
+
+def test_the_primary_is_warm_in_the_end():
+    before = pages("roll-1", "first-out")
+    assert len(pages("roll-1", "first-end") & before) >= 0.80 * len(before)
+
+
+def test_reads_never_failed(transactions):
+    reads = [one for one in transactions if one["way"] != "write"]
+    assert len(reads) > 500
+    assert [one for one in reads if one["error"]] == []
+
+
+def test_writes_waited_and_none_failed(transactions):
+    """pgbouncer holds them back while the primary restarts: the longest one is the primary's own cut."""
+    writes = [one for one in transactions if one["way"] == "write"]
+    assert [one for one in writes if one["error"]] == []
+    longest = max(one["seconds"] for one in writes)
+    print(f"the primary's own cut: {longest} s; of {len(writes)} writes {sum(one['seconds'] > 0.5 for one in writes)} took more than 0.5 s")
+    assert longest < 30
+    assert sum(one["seconds"] > 1 for one in writes) <= 2
+
+
+def test_no_write_was_lost(transactions):
+    written = sum(one["way"] == "write" and not one["error"] for one in transactions)
+    assert int(sql("roll-1", "SELECT count(*) FROM ledger")) == written + 1
+
+
+@every_host
+def test_replication_goes_on(name):
+    assert sql(name, "SELECT pg_is_in_recovery()") == ("f" if name == "roll-1" else "t")
+    if name == "roll-1":
+        assert sql(name, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == "2"
+
+
+def test_patroni_is_refused_before_anything_is_changed():
+    assert status("patroni") != 0
+    assert "Patroni runs on roll-3, and would take a restart for a failure" in " ".join(log("patroni").split())
+    assert {row.group(2) for row in rows("patroni").values()} == {"-", "failed"}
+
+
+def test_a_failed_gate_keeps_one_out_and_lets_the_other_back():
+    assert status("gate") != 0
+    seen = rows("gate")
+    assert [seen[host].group(2) for host in ALL] == ["-", "failed", "done"]
+    assert "less than min_residency of 90 %" in seen["roll-2"].group()
+    assert "Out of traffic now: roll-2 (roll-proxy" in " ".join(log("gate").split())
+    assert "pgfleet.cache.rolling_restart" in log("gate").partition("Go on from here with:")[2]
+    assert proxies("gate") == {"read,roll-2": "DRAIN", "read,roll-3": "UP", "reports,roll-2": "DRAIN", "reports,roll-3": "UP"}
+
+
+def proxies(moment):
+    lines = output("roll-proxy", f"cat /var/lib/pgfleet-test/proxies-{moment}").splitlines()
+    return {line.rpartition(",")[0]: line.rpartition(",")[2] for line in lines}
+
+
+def test_a_reload_forgets_and_that_is_noticed():
+    assert proxies("reloaded")["read,roll-2"] == "UP"
+    assert proxies("reloaded")["reports,roll-2"] == "DRAIN"
+    assert "had put it back into traffic" in rows("resume")["roll-2"].group()
+
+
+def test_the_next_run_finishes_the_roll():
+    assert status("resume") == 0
+    assert [row.group(2) for row in rows("resume").values()] == ["done", "done", "done"]
+    assert "All are restarted: the roll is finished." in log("resume")
+    assert set(proxies("resumed").values()) == {"UP"}
+
+
+def test_the_next_run_restarts_nobody_twice():
+    """The standbys were restarted by the run that failed; started_at is PostgreSQL's own."""
+    text = log("resume")
+    for name in STANDBYS:
+        assert not re.search(r"TASK \[pgfleet.cache.cache_restart : Restart (the host|PostgreSQL \(pg_ctlcluster\))\] \**\n(changed|ok): \[%s\]" % name, text)
+    assert re.search(r"TASK \[pgfleet.cache.cache_restart : Restart PostgreSQL \(systemd\)\] \**\nchanged: \[roll-1\]", text)
+
+
+@every_host
+def test_handlers_restore(name):
+    """Service, community.postgresql and reboot: cold at the stop, and back afterwards."""
+    path, size = sql(name, "SELECT pg_relation_filepath('passenger') || ' ' || pg_relation_size('passenger') / 4096").split()
+    for moment, least, most in (("cold", 0, 0.02), ("service", 0.85, 1)):
+        count = sum(one == path for one, _page in pages(name, moment))
+        assert least * int(size) <= count <= most * int(size), moment

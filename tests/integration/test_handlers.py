@@ -1,0 +1,100 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The handler `Restore the page cache` in plays of somebody else: when it runs, and when not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from conftest import TABLES
+from playbook import task
+
+AROUND = {"name": "pgfleet.cache.cache_warmup", "tasks_from": "around"}
+CHANGE = {"ansible.builtin.command": "true", "name": "Change something", "notify": "Restart PostgreSQL"}
+FAIL = {"ansible.builtin.fail": {"msg": "something else"}, "name": "Fail"}
+
+
+@pytest.fixture(scope="module")
+def one(machine, cluster):
+    one = machine("handlers")
+    one.sql(TABLES)
+    one.sql("CREATE EXTENSION pg_residency; CHECKPOINT")
+    return one
+
+
+@pytest.fixture
+def play(ansible, one):
+    """Runs tasks with a restart handler of the play's own; the handlers that ran, and the status."""
+    restart = "{bin}/pg_ctl restart --wait --silent --mode=fast --pgdata={data} --log={log}".format(bin=one.bin, data=one.data, log=one.log)
+    ansible.set_hosts({"db1": {}}, pgfleet_login_port=one.port, pgfleet_login_unix_socket=one.socket, data=one.data)
+    one.warm(one.file_of("passenger"))
+
+    def run(tasks, **play):
+        handlers = [
+            {"name": "Restart PostgreSQL", "ansible.builtin.command": restart, "notify": "Be cold"},
+            dict(task("cache_evict", data_directory=one.data, login_port=one.port, login_unix_socket=one.socket), name="Be cold",
+                 check_mode=False, notify="Restore the page cache"),
+        ]
+        path = ansible.write(
+            tasks, become=True, become_user="postgres", handlers=handlers, vars={"cache_snapshot_name": "before"}, **play
+        )
+        before = one.sql("SELECT pg_postmaster_start_time()")
+        output, status = ansible.command(path)
+        run.restarted = one.sql("SELECT pg_postmaster_start_time()") != before
+        run.output = output
+        return [line.split("[")[1].split("]")[0].split(" : ")[-1] for line in output.splitlines()
+                if line.startswith(("TASK [", "RUNNING HANDLER ["))], status
+
+    return run
+
+
+def resident(one):
+    path = one.file_of("passenger")
+    return one.resident(path) / os.path.getsize(path)
+
+
+def test_restored_after_the_play_s_own_restart(play, one):
+    names, status = play([{"ansible.builtin.include_role": AROUND}, CHANGE])
+    assert status == 0, play.output
+    assert play.restarted
+    assert names.index("Save what is cached") < names.index("Restart PostgreSQL") < names.index("Be cold") < names.index("Restore the page cache")
+    assert resident(one) > 0.8
+
+
+def test_nothing_without_a_change(play):
+    names, status = play([{"ansible.builtin.include_role": AROUND}, dict(CHANGE, changed_when=False)])
+    assert status == 0, play.output
+    assert not play.restarted and "Restore the page cache" not in names
+
+
+def test_flush_handlers_restores_in_the_middle(play, one):
+    names, status = play(
+        [{"ansible.builtin.include_role": AROUND}, CHANGE, {"ansible.builtin.meta": "flush_handlers"},
+         {"ansible.builtin.ping": None, "name": "Go on"}]
+    )
+    assert status == 0, play.output
+    assert names.index("Restore the page cache") < names.index("Go on")
+    assert resident(one) > 0.8
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_force_handlers_restores_in_a_play_that_fails(play, one, force):
+    names, status = play([{"ansible.builtin.include_role": AROUND}, CHANGE, FAIL], force_handlers=force)
+    assert status != 0
+    assert play.restarted == force
+    assert ("Restore the page cache" in names) == force
+    if force:
+        assert resident(one) > 0.8
+
+
+def test_import_role_and_post_tasks(play, one):
+    """The last flush of a play: here too the role's handler stands behind the play's own."""
+    names, status = play([], pre_tasks=[{"ansible.builtin.import_role": AROUND}], post_tasks=[CHANGE])
+    assert status == 0, play.output
+    assert play.restarted
+    assert names.index("Restart PostgreSQL") < names.index("Restore the page cache")
+    assert resident(one) > 0.8
