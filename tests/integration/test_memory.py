@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 
 import pytest
@@ -129,3 +130,23 @@ def test_the_working_set_of_the_foreground_stays(narrow, in_cgroup, as_postgres)
     assert result["budget_bytes"] <= 256 * MIB - before, "its memory is not even tried for"
     assert narrow.resident(large) >= 0.2 * 512 * MIB
     assert narrow.resident(hot) >= 0.9 * before
+
+
+def test_a_rolling_restart_foresees_it(narrow, in_cgroup, ansible, machine):
+    """What others have warmed would not fit into the server's own memory after a restart: said before anything is done."""
+    large, hot = in_cgroup(128 * MIB)
+    for path in (large, hot):
+        narrow.warm(path)
+    started = narrow.sql("SELECT pg_postmaster_start_time()")
+    ansible.set_hosts(
+        {"db1": {}}, pgfleet_login_port=narrow.port, pgfleet_login_unix_socket=narrow.socket, cache_restart_min_standbys=0,
+        pgfleet_service_manager=__file__, cache_restart_state_directory=os.path.join(machine.directory, "state"),
+    )
+    output, status = ansible.command("pgfleet.cache.rolling_restart")
+    assert status != 0
+    pattern = (
+        r"\d+\.\d\d MB are resident, and there is memory for \d+\.\d\d MB of page cache: cache_restart_min_residency of 90 % cannot be"
+        r" reached after a restart. Give db1 more memory, or ask for less."
+    )
+    assert re.search(pattern, " ".join(output.split())), output
+    assert narrow.sql("SELECT pg_postmaster_start_time()") == started
