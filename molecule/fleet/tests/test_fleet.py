@@ -143,7 +143,7 @@ def test_the_next_run_finishes_the_roll():
 
 
 def test_the_next_run_restarts_nobody_twice():
-    """The standbys were restarted by the run that failed; started_at is PostgreSQL's own."""
+    """The standbys were restarted by the run that failed."""
     text = log("resume")
     for name in STANDBYS:
         assert not re.search(r"TASK \[pgfleet.cache.cache_restart : Restart (the host|PostgreSQL \(pg_ctlcluster\))\] \**\n(changed|ok): \[%s\]" % name, text)
