@@ -54,7 +54,7 @@ def status(name):
 def rows(name):
     """The table at the end of a run: a host's state, and all of its line. YAML may fold it."""
     text = " ".join(log(name).partition("- host ")[2].split())
-    return {host: re.search(r"'?%s +(standby|primary) +(\S+).*?(?= - |$)" % host, text) for host in ALL}
+    return {host: re.search(r"'?%s +(standby|primary) +(\S+).*?(?= - '?(?:roll-|')|$)" % host, text) for host in ALL}
 
 
 @pytest.fixture(scope="module", name="transactions")
