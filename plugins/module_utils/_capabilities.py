@@ -38,6 +38,12 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class Cgroup(NamedTuple):
+    version: int
+    path: str  # as /proc/<pid>/cgroup has it
+    folder: str  # where this host sees it
+
+
 class Mount(NamedTuple):
     device: str  # major:minor
     root: str
@@ -69,6 +75,24 @@ def collect(data_directory: str) -> Dict[str, Any]:
             "memory_high_bytes": cgroup["high_bytes"],
         },
     }
+
+
+def data_devices(data_directory: str) -> List[str]:
+    """The block devices right below the data directory and its tablespaces, as /proc/diskstats calls them."""
+    names = [_device_name(_device(os.path.realpath(path))) for path, dummy in _locations(data_directory)]
+    return sorted({name for name in names if name is not None})
+
+
+def cgroup_of(pid: int, controller: str) -> Optional[Cgroup]:
+    """Of a controller of version 1, or of version 2, whose controllers share one tree, with an empty name."""
+    version = 1 if controller else 2
+    for mount in _mounts():
+        if mount.type != ("cgroup" if controller else "cgroup2") or (controller and controller not in mount.options.split(",")):
+            continue
+        path = _cgroup_path(pid, version, controller)
+        if path is not None:
+            return Cgroup(version, path, _cgroup_folder(path, mount))
+    return None
 
 
 # --- where the relations are ---
@@ -303,10 +327,7 @@ def _cgroup(pid: Optional[int], mounts: List[Mount]) -> Dict[str, Any]:
     if path is None:
         return result
     result["path"] = path
-    # in a container the mount may show a part of the tree only, while the path is the whole one
-    if mount.root != "/" and (path + "/").startswith(mount.root + "/"):
-        path = path[len(mount.root) :]
-    parts = [part for part in path.split("/") if part]
+    parts = [part for part in _inside(path, mount).split("/") if part]
     limit_name, used_name = ("memory.limit_in_bytes", "memory.usage_in_bytes") if version == 1 else ("memory.max", "memory.current")
     for depth in range(len(parts), -1, -1):
         folder = os.path.join(mount.point, *parts[:depth])
@@ -321,13 +342,24 @@ def _cgroup(pid: Optional[int], mounts: List[Mount]) -> Dict[str, Any]:
     return result
 
 
-def _cgroup_path(pid: Optional[int], version: int) -> Optional[str]:
+def _inside(path: str, mount: Mount) -> str:
+    """In a container the mount may show a part of the tree only, while the path is the whole one."""
+    if mount.root != "/" and (path + "/").startswith(mount.root + "/"):
+        return path[len(mount.root) :]
+    return path
+
+
+def _cgroup_folder(path: str, mount: Mount) -> str:
+    return os.path.join(mount.point, _inside(path, mount).strip("/")).rstrip("/")
+
+
+def _cgroup_path(pid: Optional[int], version: int, controller: str = "memory") -> Optional[str]:
     """ "9:memory:/path", or "0::/path" for version 2"""
     if pid is None:
         return None
     for line in _lines("proc/%d/cgroup" % pid):
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if (number == "0" and not controllers) if version == 2 else "memory" in controllers.split(","):
+        if (number == "0" and not controllers) if version == 2 else controller in controllers.split(","):
             return path
     return None
 
@@ -357,6 +389,11 @@ def _kdamonds() -> Optional[int]:
 
 def _path(*parts: str) -> str:
     return os.path.join(_SYSTEM, *parts)
+
+
+def text(path: str) -> Optional[str]:
+    """What a file holds, below another root in a test; None when it cannot be read."""
+    return _text(path.lstrip("/"))
 
 
 def _text(path: str) -> Optional[str]:

@@ -73,7 +73,8 @@ class Session:
     def close(self) -> None:
         self._connection.close()
 
-    def rows(self, sql: str, params: Sequence[Any] = ()) -> List[Row]:
+    def rows(self, sql: str, params: Optional[Sequence[Any]] = ()) -> List[Row]:
+        """Without parameters at all, None, a % in the statement is itself."""
         cursor = self._connection.cursor(**postgres.pg_cursor_args)
         try:
             cursor.execute(sql, params)
@@ -91,7 +92,7 @@ class Session:
         """The row of a statement that always has one."""
         return self.rows(sql, params)[0]
 
-    def record(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def record(self, sql: str, params: Optional[Sequence[Any]] = ()) -> None:
         """Name a changing statement in ``queries`` without running it, as check mode does."""
         cursor = self._connection.cursor(**postgres.pg_cursor_args)
         try:
@@ -112,6 +113,10 @@ class Session:
     def execute(self, sql: str) -> None:
         """Run a changing statement that returns no rows."""
         self.record(sql)
+        self.command(sql)
+
+    def command(self, sql: str) -> None:
+        """Run a statement that neither changes anything nor returns rows, such as BEGIN."""
         cursor = self._connection.cursor(**postgres.pg_cursor_args)
         try:
             cursor.execute(sql)

@@ -3,55 +3,204 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Empty the page cache of one cluster's relation files, with PostgreSQL running or stopped."""
+"""Empty the caches of a relation, of a cluster or of a whole host, with PostgreSQL running or stopped."""
 
 from __future__ import annotations
 
 import os
 from contextlib import closing
-from typing import Any, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _names, _page_cache, _residency
+from ansible_collections.pgfleet.cache.plugins.module_utils import _buffers, _drop_caches, _names, _page_cache, _residency
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, connect
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._names import Place
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Patterns, Place
+from ansible_collections.pgfleet.cache.plugins.module_utils._service import Service
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_BYTES, human_bytes
 
+LAYERS = ("page_cache", "shared_buffers")
 
-def evict_cluster(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
-    """The whole of the module cache_evict with scope ``cluster``."""
+
+class State(NamedTuple):
+    """What both caches hold of some relations."""
+
+    files: List[_page_cache.File]
+    buffers: Optional[Dict[Place, int]]  # blocks; None where nobody tells
+
+    @property
+    def buffer_bytes(self) -> Optional[int]:
+        return None if self.buffers is None else sum(self.buffers.values()) * BLOCK_BYTES
+
+
+def evict(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
+    """The whole of the module cache_evict."""
+    _check_options(params)
+    if params["scope"] == "host":
+        return _host(params, check_mode)
     given: Optional[str] = params["data_directory"]
     if given is not None:
-        major = _page_cache.major_version(given)
+        _page_cache.major_version(given)
         _page_cache.require_owner(given)
         if _page_cache.postmaster_pid(given) is None:
-            return _evict(params, given, major, None, check_mode)
+            return _without_server(params, given, check_mode)
+    if _restarts(params) and given is not None:
+        return _by_restart(params, given, check_mode)
     with closing(_connect(params, given)) as session:
         data_directory = _data_directory(session, given)
-        major = _page_cache.major_version(data_directory)
+        _page_cache.major_version(data_directory)
         _page_cache.require_owner(data_directory)
         _require_role(session, "pg_checkpoint", "without which what is dirty would stay")
-        if check_mode:
-            session.record("CHECKPOINT")
-        else:
-            session.execute("CHECKPOINT")
-        return _evict(params, data_directory, major, session, check_mode)
+        if not _restarts(params):
+            return _with_server(params, data_directory, session, check_mode)
+    return _by_restart(params, data_directory, check_mode)
 
 
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
         "changed": False,
+        "scope": None,
         "data_directory": None,
         "server": None,
+        "restarted": False,
         "files": 0,
         "bytes": 0,
         "resident_bytes_before": 0,
         "resident_bytes_after": 0,
+        "buffer_bytes_before": None,
+        "buffer_bytes_after": None,
         "relations": [],
+        "left": [],
+        "host": None,
+        "commands": [],
         "queries": [],
+        "warnings": [],
         "diff": {"before": "", "after": ""},
     }
+
+
+def _check_options(params: Mapping[str, Any]) -> None:
+    if not params["layers"]:
+        raise ResidencyError("layers is empty: name page_cache, shared_buffers or both.")
+    if (params["scope"] == "relation") != bool(params["relations"]):
+        raise ResidencyError("scope relation and relations go together: the relations are what is evicted.")
+    if params["databases"] and params["scope"] != "relation":
+        raise ResidencyError("databases goes with scope relation.")
+    Patterns("relations", params["relations"])
+    Patterns("databases", params["databases"])
+    if params["scope"] == "relation" and _restarts(params):
+        raise ResidencyError("A restart empties all shared buffers, not those of a relation: with scope relation, method is functions.")
+    if params["scope"] == "host":
+        if params["method"] == "functions" and "shared_buffers" in params["layers"]:
+            raise ResidencyError("With scope host nobody logs in: set method to restart, or leave shared_buffers out of layers.")
+    elif params["force"]:
+        raise ResidencyError("force goes with scope host: the other scopes touch nobody else's files.")
+
+
+def _restarts(params: Mapping[str, Any]) -> bool:
+    return "shared_buffers" in params["layers"] and params["method"] == "restart"
+
+
+# --- by relation and cluster ---
+
+
+def _with_server(params: Mapping[str, Any], data_directory: str, session: Session, check_mode: bool) -> Dict[str, Any]:
+    def connect_to(database: str) -> Session:
+        return connect(params, database)
+
+    by_functions = "shared_buffers" in params["layers"]
+    if by_functions:
+        _buffers.require_functions(session)
+    chosen, names, warnings = None, None, []
+    if params["scope"] == "relation":
+        names = _names.everything(session, connect_to, Patterns("databases", params["databases"]))
+        chosen, warnings = choose(names, params)
+    if check_mode:
+        session.record("CHECKPOINT")
+    else:
+        session.execute("CHECKPOINT")
+    paths = _paths(data_directory, chosen)
+    before = State(_page_cache.count_files(paths), _chosen_of(_buffers.count(session), chosen))
+    if by_functions:
+        _buffers.evict(session, chosen, check_mode)
+    if "page_cache" in params["layers"] and not check_mode:
+        _page_cache.evict(paths)
+    after = State(_page_cache.count_files(paths), _chosen_of(_buffers.count(session), chosen))
+
+    def name(places: Iterable[Place]) -> Names:
+        return names or _residency.name_places(places, session, connect_to)
+
+    result = _result(params, data_directory, before, after, "running", name, check_mode)
+    result.update(queries=session.queries, warnings=warnings)
+    return result
+
+
+def _without_server(params: Mapping[str, Any], data_directory: str, check_mode: bool) -> Dict[str, Any]:
+    """Stopped: nobody logs in, and what was shared buffers is gone."""
+    names = _names.load_newest(data_directory)
+    chosen, warnings = choose(names, params) if params["scope"] == "relation" else (None, [])
+    paths = _paths(data_directory, chosen)
+    before = State(_page_cache.count_files(paths), None)
+    if "page_cache" in params["layers"] and not check_mode:
+        _page_cache.evict(paths)
+    after = State(_page_cache.count_files(paths), None)
+    result = _result(params, data_directory, before, after, "stopped", lambda dummy: names, check_mode)
+    result["warnings"] = warnings
+    return result
+
+
+def _by_restart(params: Mapping[str, Any], data_directory: str, check_mode: bool) -> Dict[str, Any]:
+    """The shutdown's own checkpoint leaves nothing dirty, and between stop and start nobody reads."""
+    service = Service(data_directory, params["service"])
+    names = _names.load_newest(data_directory)
+    paths = _paths(data_directory, None)
+    before = State(_page_cache.count_files(paths), None)
+    after = before
+    if not check_mode:
+        service.stop()
+        try:
+            paths = _paths(data_directory, None)
+            if "page_cache" in params["layers"]:
+                _page_cache.evict(paths)
+            # before the start, which reads the catalogs again
+            after = State(_page_cache.count_files(paths), {})
+        finally:
+            service.start()
+    result = _result(params, data_directory, before, after, "running", lambda dummy: names, check_mode)
+    result.update(changed=True, restarted=not check_mode, commands=service.commands)
+    if check_mode:
+        result["buffer_bytes_after"] = 0
+    return result
+
+
+def choose(names: Names, params: Mapping[str, Any]) -> Any:
+    """The places of the relations that are meant, and warnings about patterns that fit none."""
+    relations, databases = Patterns("relations", params["relations"]), Patterns("databases", params["databases"])
+    ranks = {
+        place: relations.rank(relation)
+        for place, relation in names.relations.items()
+        if databases.rank_database(names.databases.get(place.database)) is not None
+    }
+    chosen = {place for place, rank in ranks.items() if rank is not None}
+    if not chosen:
+        why = "" if names.relations else " With PostgreSQL stopped, only the names that came with a snapshot are known, and there are none."
+        raise ResidencyError("No relation is named like %s.%s" % (", ".join(relations.patterns), why))
+    unmatched = relations.unmatched(rank for rank in ranks.values() if rank is not None)
+    warnings = ["Nothing fits '%s' of relations." % pattern for pattern in unmatched]
+    if names.closed:
+        warnings.append("Not looked into: %s, which let nobody in." % ", ".join(names.closed))
+    return chosen, warnings
+
+
+def _paths(data_directory: str, chosen: Optional[Collection[Place]]) -> List[str]:
+    paths = _page_cache.relation_files(data_directory, _page_cache.major_version(data_directory))
+    return [path for path in paths if chosen is None or _page_cache.identify(path)[0] in chosen]
+
+
+def _chosen_of(buffers: Optional[Dict[Place, int]], chosen: Optional[Collection[Place]]) -> Optional[Dict[Place, int]]:
+    if buffers is None or chosen is None:
+        return buffers
+    return {place: blocks for place, blocks in buffers.items() if place in chosen}
 
 
 def _connect(params: Mapping[str, Any], given: Optional[str]) -> Session:
@@ -84,37 +233,99 @@ def _data_directory(session: Session, given: Optional[str]) -> str:
     return path
 
 
-def _evict(
-    params: Mapping[str, Any], data_directory: str, major: int, session: Optional[Session], check_mode: bool
-) -> Dict[str, Any]:
-    paths = list(_page_cache.relation_files(data_directory, major))
-    files_before = _page_cache.count_files(paths)
-    files_after = files_before
+# --- the whole host ---
+
+
+def _host(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
+    """As root, who logs in nowhere: what runs is found through /proc."""
+    given: Optional[str] = params["data_directory"]
+    if given is not None:
+        _page_cache.major_version(given)
+    running = given is not None and _page_cache.postmaster_pid(given) is not None
+    if _restarts(params) and not running:
+        raise ResidencyError("method restart needs the data_directory of a cluster that runs.")
+    _drop_caches.require_root()
+    if not params["force"]:
+        _drop_caches.refuse(given)
+    service = Service(given, params["service"]) if given is not None and _restarts(params) else None
+    paths = _paths(given, None) if given is not None else []
+    host_before = _drop_caches.cached_bytes()
+    before = State(_page_cache.count_files(paths), None)
+    after, host_after = before, 0
     if not check_mode:
-        _page_cache.evict(paths)
-        files_after = _page_cache.count_files(paths)
-    before, after = _page_cache.add_up(files_before), _page_cache.add_up(files_after)
-    server = "stopped" if session is None else "running"
-    relations = compare(files_before, [] if check_mode else files_after)
-    if session is None:
-        names = _names.load_newest(data_directory)
-    else:
-        names = _residency.name_places(
-            [row["place"] for row in relations], session, lambda database: connect(params, database)
+        if service is not None:
+            service.stop()
+        try:
+            _drop_caches.drop(params["level"])
+            after = State(_page_cache.count_files(paths), None if service is None else {})
+            host_after = _drop_caches.cached_bytes()
+        finally:
+            if service is not None:
+                service.start()
+    names = _names.load_newest(given) if given is not None else Names()
+    server = None if given is None else "running" if running else "stopped"
+    result = _result(params, given, before, after, server, lambda dummy: names, check_mode)
+    warnings = _drop_caches.warnings()
+    if running and service is None:
+        warnings.append("PostgreSQL runs in %s: what is dirty in its shared buffers stays there, and comes back with a checkpoint." % given)
+    result.update(
+        changed=True,
+        restarted=service is not None and not check_mode,
+        host={"cached_bytes_before": host_before, "cached_bytes_after": host_after},
+        commands=(service.commands[:1] if service else [])
+        + ["sync", "echo %d > /proc/sys/vm/drop_caches" % params["level"]]
+        + (service.commands[1:] if service else []),
+        msg="%s the page cache of the whole %s: %s before, %s after."
+        % (
+            "Would drop" if check_mode else "Dropped",
+            "machine, every container's" if _drop_caches.in_container() else "host",
+            human_bytes(host_before),
+            "little" if check_mode else human_bytes(host_after),
+        ),
+        warnings=warnings,
+    )
+    return result
+
+
+# --- results ---
+
+
+def _result(
+    params: Mapping[str, Any],
+    data_directory: Optional[str],
+    before: State,
+    after: State,
+    server: Optional[str],
+    name: Callable[[Iterable[Place]], Names],
+    check_mode: bool,
+) -> Dict[str, Any]:
+    if check_mode:
+        after = State(
+            [] if "page_cache" in params["layers"] else before.files,
+            before.buffers if "shared_buffers" not in params["layers"] else None if before.buffers is None else {},
         )
-    rows = [dict(_residency.identity(row.pop("place"), names), **row) for row in relations]
+    rows = compare(before, after)
+    listed = rank(rows, "before")
+    left = rank(rows, "after")
+    names = name([row["place"] for row in listed + left])
+    reasons = _reasons({row["place"] for row in left}, after.files)
+    left = [dict(_describe(row, names), reason=reasons.get(row["place"], "in use")) for row in left]
+    listed = [_describe(row, names) for row in listed]
+    total = _page_cache.add_up(before.files)
+    resident = _page_cache.add_up(after.files).resident_bytes
     result = empty_result()
     result.update(
-        changed=before.resident_bytes > 0 if check_mode else after.resident_bytes < before.resident_bytes,
+        scope=params["scope"],
         data_directory=data_directory,
         server=server,
-        files=before.files,
-        bytes=before.bytes,
-        resident_bytes_before=before.resident_bytes,
-        resident_bytes_after=0 if check_mode else after.resident_bytes,
-        relations=rows,
-        queries=[] if session is None else session.queries,
-        msg=_message(before, after, server, check_mode),
+        files=total.files,
+        bytes=total.bytes,
+        resident_bytes_before=total.resident_bytes,
+        resident_bytes_after=resident,
+        buffer_bytes_before=before.buffer_bytes,
+        buffer_bytes_after=after.buffer_bytes,
+        relations=listed,
+        left=left,
         diff=_residency.diff(
             "in the page cache",
             [
@@ -124,37 +335,79 @@ def _evict(
                     row["resident_bytes_before"] // BLOCK_BYTES,
                     row["resident_bytes_after"] // BLOCK_BYTES,
                 )
-                for row in rows
+                for row in listed
             ],
         ),
     )
+    result["changed"] = resident < total.resident_bytes or (result["buffer_bytes_after"] or 0) < (result["buffer_bytes_before"] or 0)
+    result["msg"] = _message(result, params["layers"], check_mode)
     return result
 
 
-def compare(before: Iterable[_page_cache.File], after: Iterable[_page_cache.File]) -> List[Dict[str, Any]]:
-    """The relations that had most in the page cache, before and after."""
+def compare(before: State, after: State) -> List[Dict[str, Any]]:
+    """Every relation of which anything was or is cached."""
     found: Dict[Place, Dict[str, Any]] = {}
-    for key, files in (("resident_bytes_before", before), ("resident_bytes_after", after)):
-        for file in files:
-            place = _page_cache.identify(file.path)[0]
-            row = found.setdefault(
-                place, {"place": place, "bytes": 0, "resident_bytes_before": 0, "resident_bytes_after": 0}
-            )
-            row[key] += file.resident_bytes
-            if key == "resident_bytes_before":
+
+    def at(place: Place) -> Dict[str, Any]:
+        return found.setdefault(
+            place,
+            {
+                "place": place,
+                "bytes": 0,
+                "resident_bytes_before": 0,
+                "resident_bytes_after": 0,
+                "buffer_bytes_before": None if before.buffers is None else 0,
+                "buffer_bytes_after": None if after.buffers is None else 0,
+            },
+        )
+
+    for moment, state in (("before", before), ("after", after)):
+        for file in state.files:
+            row = at(_page_cache.identify(file.path)[0])
+            row["resident_bytes_" + moment] += file.resident_bytes
+            if moment == "before":
                 row["bytes"] += file.bytes
-    rows = [row for row in found.values() if row["resident_bytes_before"]]
-    return sorted(rows, key=lambda row: (-row["resident_bytes_before"], row["place"]))[: _residency.LISTED]
+        for place, blocks in (state.buffers or {}).items():
+            at(place)["buffer_bytes_" + moment] += blocks * BLOCK_BYTES
+    return list(found.values())
 
 
-def _message(before: _page_cache.Count, after: _page_cache.Count, server: str, check_mode: bool) -> str:
-    amount = "%s of %s in %d files" % (human_bytes(before.resident_bytes), human_bytes(before.bytes), before.files)
+def rank(rows: Iterable[Dict[str, Any]], moment: str) -> List[Dict[str, Any]]:
+    """At most 20, those first of which most was cached then."""
+
+    def cached(row: Dict[str, Any]) -> int:
+        return int(row["resident_bytes_" + moment]) + int(row["buffer_bytes_" + moment] or 0)
+
+    return sorted((row for row in rows if cached(row)), key=lambda row: (-cached(row), row["place"]))[: _residency.LISTED]
+
+
+def _describe(row: Dict[str, Any], names: Names) -> Dict[str, Any]:
+    return dict(_residency.identity(row["place"], names), **{key: value for key, value in row.items() if key != "place"})
+
+
+def _reasons(places: Collection[Place], files: Iterable[_page_cache.File]) -> Dict[Place, str]:
+    """Dirty where the kernel says so; otherwise somebody has it mapped, or has read it again."""
+    return {
+        _page_cache.identify(file.path)[0]: "dirty"
+        for file in files
+        if file.resident_bytes and _page_cache.identify(file.path)[0] in places and _page_cache.dirty(file.path)
+    }
+
+
+def _message(result: Mapping[str, Any], layers: Collection[str], check_mode: bool) -> str:
+    resident, left = result["resident_bytes_before"], result["resident_bytes_after"]
+    amount = "%s of %s in %d files" % (human_bytes(resident), human_bytes(result["bytes"]), result["files"])
+    buffers = result["buffer_bytes_before"]
     if check_mode:
-        return "Would evict %s." % amount if before.resident_bytes else "%s are resident: there is nothing to evict." % amount
-    text = amount + " were resident"
-    text += ", %s are." % human_bytes(after.resident_bytes)
-    if after.resident_bytes and server == "running":
-        text += " What stays is dirty or in use."
-    elif after.resident_bytes:
-        text += " What stays is dirty or held by another process."
+        parts = []
+        if "page_cache" in layers and resident:
+            parts.append(amount)
+        if "shared_buffers" in layers and result["server"] == "running":
+            parts.append("shared buffers" if buffers is None else "%s of shared buffers" % human_bytes(buffers))
+        return "Would evict %s." % " and ".join(parts) if parts else "%s are resident: there is nothing to evict." % amount
+    text = "%s were resident, %s are." % (amount, human_bytes(left))
+    if buffers is not None and result["buffer_bytes_after"] is not None:
+        text += " Shared buffers held %s, and hold %s." % (human_bytes(buffers), human_bytes(result["buffer_bytes_after"]))
+    if left and "page_cache" in layers:
+        text += " What stays is dirty or %s." % ("in use" if result["server"] == "running" else "held by another process")
     return text

@@ -34,6 +34,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _PROT_NONE = 0
 _MAP_SHARED = 1
+_CACHESTAT = 451  # the number is the same on every architecture PostgreSQL is packaged for
 # mincore(2) defines only the lowest bit of each byte
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
 
@@ -191,6 +192,22 @@ def resident_bytes(descriptor: int, length: int) -> int:
         return min(length, vector.raw.translate(_LOWEST_BIT).count(1) * _PAGE)
     finally:
         _libc.munmap(address, length)
+
+
+def dirty(path: str) -> Optional[bool]:
+    """Whether the kernel has still to write pages of this file; None where it does not tell."""
+    descriptor = _open(path)
+    if descriptor is None:
+        return False
+    try:
+        span = (ctypes.c_uint64 * 2)(0, 0)
+        answer = (ctypes.c_uint64 * 5)()
+        number, flags = ctypes.c_long(_CACHESTAT), ctypes.c_uint(0)
+        if _libc.syscall(number, ctypes.c_int(descriptor), ctypes.byref(span), ctypes.byref(answer), flags) != 0:
+            return None
+        return answer[1] + answer[2] > 0
+    finally:
+        os.close(descriptor)
 
 
 def _evict(path: str) -> bool:

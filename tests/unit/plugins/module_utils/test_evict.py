@@ -5,36 +5,96 @@
 
 from __future__ import annotations
 
+import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _evict
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._evict import State
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._page_cache import File
+
+OPTIONS = {
+    "scope": "cluster",
+    "layers": ["page_cache"],
+    "method": "functions",
+    "service": None,
+    "relations": [],
+    "databases": [],
+    "level": 3,
+    "force": False,
+    "data_directory": None,
+}
 
 
 def test_relations_before_and_after():
-    before = [
-        File("/data/base/5/16001", 100, 80),
-        File("/data/base/5/16001.1", 50, 40),
-        File("/data/base/5/16002", 300, 200),
-        File("/data/base/5/16003", 300, 0),
-    ]
-    rows = _evict.compare(before, [File("/data/base/5/16001", 100, 8), File("/data/base/5/16004", 10, 10)])
+    before = State(
+        [
+            File("/data/base/5/16001", 100, 80),
+            File("/data/base/5/16001.1", 50, 40),
+            File("/data/base/5/16002", 300, 200),
+            File("/data/base/5/16003", 300, 0),
+        ],
+        {Place(5, 1663, 16003): 2},
+    )
+    after = State([File("/data/base/5/16001", 100, 8), File("/data/base/5/16004", 10, 10)], {Place(5, 1663, 16002): 1})
+    rows = _evict.compare(before, after)
     assert [
-        (row["place"].relfilenumber, row["bytes"], row["resident_bytes_before"], row["resident_bytes_after"]) for row in rows
-    ] == [(16002, 300, 200, 0), (16001, 150, 120, 8)]
+        (row["place"].relfilenumber, row["bytes"], row["resident_bytes_before"], row["resident_bytes_after"],
+         row["buffer_bytes_before"], row["buffer_bytes_after"])
+        for row in _evict.rank(rows, "before")
+    ] == [(16003, 300, 0, 0, 16384, 0), (16002, 300, 200, 0, 0, 8192), (16001, 150, 120, 8, 0, 0)]
+    assert [row["place"].relfilenumber for row in _evict.rank(rows, "after")] == [16002, 16004, 16001]
 
 
 def test_rows_are_bounded():
-    assert len(_evict.compare([File("/data/base/5/%d" % number, 10, 10) for number in range(1000)], [])) == 20
+    rows = _evict.compare(State([File("/data/base/5/%d" % number, 10, 10) for number in range(1000)], None), State([], None))
+    assert len(_evict.rank(rows, "before")) == 20
 
 
-def test_stopped_cluster(tmp_path):
+@pytest.fixture
+def stopped(tmp_path):
     for name, content in (("PG_VERSION", b"15\n"), ("base/5/16001", b"x" * 8192)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    params = {"data_directory": str(tmp_path)}
-    result = _evict.evict_cluster(params, True)
+    return str(tmp_path)
+
+
+def test_stopped_cluster(stopped):
+    result = _evict.evict(dict(OPTIONS, data_directory=stopped), True)
     assert result["changed"] and result["server"] == "stopped"
     assert set(result) == set(_evict.empty_result()) | {"msg"}
     row = result["relations"][0]
     assert (row["relfilenumber"], row["resident_bytes_before"], row["resident_bytes_after"]) == (16001, 8192, 0)
+    assert row["buffer_bytes_before"] is None
+    assert result["left"] == []
     assert result["diff"]["before"] == "relfilenumber 16001 in database 5: 8.00 kB of 8.00 kB, 100 %\n"
     assert result["diff"]["after"] == "relfilenumber 16001 in database 5: 0 B of 8.00 kB, 0 %\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": []}, "layers is empty: name page_cache, shared_buffers or both."),
+        ({"scope": "relation"}, "scope relation and relations go together: the relations are what is evicted."),
+        ({"relations": ["t"]}, "scope relation and relations go together: the relations are what is evicted."),
+        ({"databases": ["d"]}, "databases goes with scope relation."),
+        ({"force": True}, "force goes with scope host: the other scopes touch nobody else's files."),
+        ({"scope": "relation", "relations": ["t"], "layers": ["shared_buffers"], "method": "restart"},
+         "A restart empties all shared buffers, not those of a relation: with scope relation, method is functions."),
+        ({"scope": "host", "layers": ["page_cache", "shared_buffers"]},
+         "With scope host nobody logs in: set method to restart, or leave shared_buffers out of layers."),
+        ({"scope": "host", "layers": ["page_cache", "shared_buffers"], "method": "restart"},
+         "method restart needs the data_directory of a cluster that runs."),
+    ],
+)
+def test_options_that_do_not_go_together(options, message):
+    with pytest.raises(ResidencyError) as caught:
+        _evict.evict(dict(OPTIONS, **options), False)
+    assert str(caught.value) == message
+
+
+def test_stopped_relations_need_names(stopped):
+    with pytest.raises(ResidencyError) as caught:
+        _evict.evict(dict(OPTIONS, scope="relation", relations=["t"], data_directory=stopped), False)
+    assert str(caught.value) == (
+        "No relation is named like t. With PostgreSQL stopped, only the names that came with a snapshot are known, and there are none."
+    )

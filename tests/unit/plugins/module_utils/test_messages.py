@@ -32,6 +32,7 @@ from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes imp
     segment_row,
     snapshot_row,
 )
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.test_evict import OPTIONS
 
 
 def says(function, *args, **kwargs):
@@ -503,17 +504,17 @@ def test_eviction_needs_a_login_while_the_server_runs(data, monkeypatch):
         raise NotRunningError("Cannot connect to PostgreSQL: no.")
 
     monkeypatch.setattr(_evict, "connect", refuse)
-    assert says(_evict.evict_cluster, {"data_directory": None}, False) == (
+    assert says(_evict.evict, dict(OPTIONS, data_directory=None), False) == (
         "Cannot connect to PostgreSQL: no. With PostgreSQL stopped, name its data_directory."
     )
     monkeypatch.setattr(_page_cache, "postmaster_pid", lambda path: 1)
-    assert says(_evict.evict_cluster, {"data_directory": data}, False) == (
+    assert says(_evict.evict, dict(OPTIONS, data_directory=data), False) == (
         "PostgreSQL runs in %s, and without a login for its CHECKPOINT dirty pages would stay. Cannot connect to PostgreSQL: no."
         % data
     )
     answers = {"pg_has_role": [{"me": "keeper", "held": True}], "data_directory": [{"path": "/elsewhere"}]}
     monkeypatch.setattr(_evict, "connect", lambda params: Session(**answers))
-    assert says(_evict.evict_cluster, {"data_directory": data}, False) == (
+    assert says(_evict.evict, dict(OPTIONS, data_directory=data), False) == (
         "This login reaches the cluster in /elsewhere, and data_directory is %s." % data
     )
 

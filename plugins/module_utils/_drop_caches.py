@@ -1,0 +1,87 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Empty the page cache of a whole machine, and who would suffer from it."""
+
+from __future__ import annotations
+
+import os
+from typing import List, Optional
+
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+
+PATH = "/proc/sys/vm/drop_caches"
+_ALL_CONTAINERS = "This host is a container: the page cache is the whole machine's, every other container's too."
+
+
+def require_root() -> None:
+    """And that the file can be written, by opening it, which drops nothing."""
+    if os.geteuid() != 0:
+        raise ResidencyError("scope host takes root, who alone may write to %s: become root." % PATH)
+    try:
+        os.close(os.open(PATH, os.O_WRONLY | os.O_CLOEXEC))
+    except OSError as error:
+        remedy = " It is a container's: run it on the machine itself." if in_container() else ""
+        raise ResidencyError("Cannot write to %s: %s.%s" % (PATH, error.strerror, remedy)) from None
+
+
+def refuse(own: Optional[str]) -> None:
+    """Where others would be slowed down by it."""
+    clusters = _processes.clusters()
+    others = [one.data_directory for one in clusters if own is None or os.path.realpath(own) != one.data_directory]
+    if others:
+        raise ResidencyError(
+            "PostgreSQL runs in %s, whose files would be dropped from the page cache too: stop it, or set force.%s"
+            % (" and in ".join(others), _and_containers())
+        )
+    clients = [client for one in clusters for client in one.clients]
+    if clients:
+        raise ResidencyError(
+            "%d client%s connected to PostgreSQL here (%s): disconnect them, or set force.%s"
+            % (len(clients), " is" if len(clients) == 1 else "s are", _named(clients), _and_containers())
+        )
+
+
+def drop(level: int) -> None:
+    """sync first: what is dirty is not dropped. Unlike fsync, sync takes no write error away from anybody."""
+    os.sync()
+    try:
+        with open(PATH, "w", encoding="ascii") as file:
+            file.write("%d\n" % level)
+    except OSError as error:
+        raise ResidencyError("Cannot write to %s: %s." % (PATH, error.strerror)) from None
+
+
+def cached_bytes() -> int:
+    """What the machine's page cache holds of files."""
+    found = {}
+    for line in (_capabilities.text("proc/meminfo") or "").splitlines():
+        name, dummy, value = line.partition(":")
+        found[name] = value.split()[0] if value else "0"
+    return (int(found.get("Cached", 0)) + int(found.get("Buffers", 0)) - int(found.get("Shmem", 0))) * 1024
+
+
+def in_container() -> bool:
+    if any(os.path.exists(path) for path in ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")):
+        return True
+    try:
+        with open("/proc/1/environ", "rb") as file:
+            return any(entry.startswith(b"container=") for entry in file.read().split(b"\0"))
+    except OSError:
+        return False
+
+
+def warnings() -> List[str]:
+    return [_ALL_CONTAINERS] if in_container() else []
+
+
+def _and_containers() -> str:
+    return " " + _ALL_CONTAINERS if in_container() else ""
+
+
+def _named(clients: List[_processes.Process]) -> str:
+    shown = [client.title.partition(": ")[2] for client in clients[:3]]
+    return "; ".join(shown + ["..."] * (len(clients) > 3))

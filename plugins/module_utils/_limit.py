@@ -1,0 +1,404 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Leave only so much memory to the page cache, for a test, and give the rest back.
+
+What was there before is written down before anything is changed, and outlives the play: a later one, or one after a
+reboot, can still give it back. Everything that is set here is gone by itself with the next boot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from abc import ABC, abstractmethod
+from typing import Any, Dict, List, Mapping, Optional
+
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _drop_caches, _page_cache, _processes, _service
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, parse_bytes
+
+STATE_FILE = "/var/lib/pgfleet/page_cache_limit.json"
+_HUGE_PAGES = "/proc/sys/vm/nr_hugepages"
+_COMPACT = "/proc/sys/vm/compact_memory"
+_BOOT = "proc/sys/kernel/random/boot_id"
+
+LEAST_ON_HOST = 256 << 20  # bytes that a host keeps, whatever is asked for
+LEAST_IN_CGROUP = 64 << 20
+TOLERANCE = 0.1  # of what was asked for
+_ATTEMPTS = 5
+_UNLIMITED = 1 << 62  # version 1 says so with a very large number
+
+Entry = Dict[str, Any]
+
+
+def apply(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
+    """The whole of the module page_cache_limit."""
+    present = params["state"] == "present"
+    if present and params["size"] is None:
+        raise ResidencyError("state present needs size: what is left to the page cache, such as 4GB.")
+    if params["method"] == "cgroup" and params["data_directory"] is None:
+        raise ResidencyError("method cgroup needs data_directory, to find the cluster whose memory is limited.")
+    if os.geteuid() != 0:
+        raise ResidencyError("Memory is limited by root alone: become root.")
+    limit: _Limit = _HugePages() if params["method"] == "huge_pages" else _Cgroup(params["data_directory"], params["service"])
+    result = empty_result()
+    result.update(method=params["method"], state=params["state"])
+    if present:
+        size = parse_bytes("size", params["size"])
+        if size < limit.least():
+            raise ResidencyError(
+                "size is %s: less than %s would push %s out of memory." % (params["size"], human_bytes(limit.least()), limit.whose)
+            )
+        _set(limit, size, check_mode, result)
+    else:
+        _give_back(limit, check_mode, result)
+    result["warnings"] += limit.warnings
+    return result
+
+
+def empty_result() -> Dict[str, Any]:
+    """The keys of every result, also of one that fails."""
+    return {
+        "changed": False,
+        "method": None,
+        "state": None,
+        "size_bytes": None,
+        "page_cache_bytes": None,
+        "reached": None,
+        "before": None,
+        "after": None,
+        "state_file": STATE_FILE,
+        "warnings": [],
+    }
+
+
+class _Limit(ABC):
+    """A value that can be set, and what the page cache can have under one."""
+
+    key: str  # in the state file
+    whose: str
+    warnings: List[str]
+
+    @abstractmethod
+    def least(self) -> int:
+        """The smallest size that does no harm."""
+
+    @abstractmethod
+    def get(self) -> int:
+        """The value now."""
+
+    @abstractmethod
+    def value_for(self, size: int, before: int) -> int:
+        """The value that leaves so much; ``before`` when what there is leaves no more than that."""
+
+    @abstractmethod
+    def put(self, value: int, size: Optional[int], entry: Entry) -> None:
+        """``size`` is None for giving back."""
+
+    @abstractmethod
+    def page_cache_bytes(self) -> int:
+        """What the page cache can have now."""
+
+    @abstractmethod
+    def describe(self, value: int) -> str: ...
+
+    def remember(self) -> Entry:
+        """What it takes to give back, when the cluster may be gone."""
+        return {}
+
+    def gone(self, entry: Entry) -> bool:
+        """Whether what was limited is not there any more."""
+        return False
+
+
+def _set(limit: _Limit, size: int, check_mode: bool, result: Dict[str, Any]) -> None:
+    entries = _load()
+    entry = entries.get(limit.key)
+    now = limit.get()
+    before = now if entry is None else int(entry["before"])
+    result.update(size_bytes=size, before=before)
+    if entry is not None and entry["size"] == size and entry["set"] == now:
+        result["msg"] = "%s is limited already: %s." % (limit.whose, limit.describe(now))
+    else:
+        value = limit.value_for(size, before)
+        if value == now and entry is None:
+            result["msg"] = "No more than %s is left to the page cache as it is." % human_bytes(limit.page_cache_bytes())
+        else:
+            result["changed"] = True
+            result["msg"] = "%s %s to leave %s to the page cache: %s, before it was %s." % (
+                "Would limit" if check_mode else "Limited", limit.whose, human_bytes(size), limit.describe(value), limit.describe(before)
+            )
+            if not check_mode:
+                entry = dict(limit.remember(), before=before, size=size, set=value)
+                # first, so that whatever happens next there is a way back
+                _save(dict(entries, **{limit.key: entry}))
+                limit.put(value, size, entry)
+                entry["set"] = limit.get()
+                _save(dict(entries, **{limit.key: entry}))
+    if check_mode and result["changed"]:
+        return
+    got = limit.page_cache_bytes()
+    result.update(after=limit.get(), page_cache_bytes=got, reached=got <= size * (1 + TOLERANCE))
+    result["msg"] += " It can have %s now." % human_bytes(got)
+    if not result["reached"]:
+        limit.warnings.append("The page cache can have %s, more than the %s asked for." % (human_bytes(got), human_bytes(size)))
+
+
+def _give_back(limit: _Limit, check_mode: bool, result: Dict[str, Any]) -> None:
+    entries = _load()
+    entry = entries.pop(limit.key, None)
+    if entry is None:
+        result["msg"] = "Nothing limits %s that was set here." % limit.whose
+        return
+    result.update(changed=True, before=entry["before"], size_bytes=entry["size"])
+    if entry["boot"] != _boot() or limit.gone(entry):
+        result["msg"] = "What limited %s went with %s." % (
+            limit.whose, "the boot before this" if entry["boot"] != _boot() else "its cgroup"
+        )
+        if not check_mode:
+            _save(entries)
+        return
+    result["msg"] = "%s what was set before the limit: %s." % (
+        "Would set" if check_mode else "Set", limit.describe(int(entry["before"]))
+    )
+    if check_mode:
+        return
+    limit.put(int(entry["before"]), None, entry)
+    result.update(after=limit.get(), page_cache_bytes=limit.page_cache_bytes())
+    if limit.warnings:
+        return  # not all of it could be given back: the next time it is tried again
+    _save(entries)
+
+
+# --- the state file ---
+
+
+def _load() -> Dict[str, Entry]:
+    try:
+        with open(STATE_FILE, encoding="utf-8") as file:
+            entries: Dict[str, Entry] = json.load(file)
+            return entries
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ResidencyError("Cannot read %s, which has what was set before: %s." % (STATE_FILE, error)) from None
+
+
+def _save(entries: Dict[str, Entry]) -> None:
+    if not entries:
+        if os.path.exists(STATE_FILE):
+            os.unlink(STATE_FILE)
+        return
+    for entry in entries.values():
+        entry.setdefault("boot", _boot())
+    os.makedirs(os.path.dirname(STATE_FILE), mode=0o755, exist_ok=True)
+    new = STATE_FILE + ".new"
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        json.dump(entries, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, STATE_FILE)
+
+
+def _boot() -> Optional[str]:
+    return _capabilities.text(_BOOT)
+
+
+# --- reserved huge pages: nobody but who asks for them can use them ---
+
+
+class _HugePages(_Limit):
+    key = "huge_pages"
+    whose = "the host"
+
+    def __init__(self) -> None:
+        self.warnings = []
+        if not os.path.exists(_HUGE_PAGES):
+            raise ResidencyError("This kernel has no huge pages: use method cgroup.")
+        try:
+            os.close(os.open(_HUGE_PAGES, os.O_WRONLY | os.O_CLOEXEC))
+        except OSError as error:
+            remedy = " It is a container's: run it on the machine itself, or use method cgroup." if _drop_caches.in_container() else ""
+            raise ResidencyError("Cannot write to %s: %s.%s" % (_HUGE_PAGES, error.strerror, remedy)) from None
+        if _drop_caches.in_container():
+            self.warnings.append("This host is a container: huge pages are reserved on the whole machine.")
+        self._page = self._meminfo("Hugepagesize")
+
+    def least(self) -> int:
+        """And what PostgreSQL has been promised as shared memory and has not touched yet."""
+        promised = sum(_shared_memory(one.postmaster.pid) for one in _processes.clusters())
+        return LEAST_ON_HOST + max(0, promised - self._meminfo("Shmem"))
+
+    def get(self) -> int:
+        return int(_read(_HUGE_PAGES))
+
+    def value_for(self, size: int, before: int) -> int:
+        """Never less than there were: these may be what a server with huge_pages = on needs."""
+        ours = max(0, self.get() - before) * self._page
+        wanted = before + max(0, (self._meminfo("MemAvailable") + ours - size) // self._page)
+        return max(wanted, self._used())
+
+    def put(self, value: int, size: Optional[int], entry: Entry) -> None:
+        if size is None:
+            used = self._used()
+            if used > value:
+                self.warnings.append(
+                    "%d huge pages are in use, %d more than there were: whoever began to use them has to be restarted, before"
+                    " the rest can be given back with state absent." % (used, used - value)
+                )
+            _write(_HUGE_PAGES, max(value, used))
+            return
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                _write(_COMPACT, 1)
+                time.sleep(0.2)
+            _write(_HUGE_PAGES, value)
+            # what others took meanwhile is missing now
+            lacking = size - self._meminfo("MemAvailable")
+            if lacking > size * TOLERANCE:
+                value = max(int(entry["before"]), self._used(), self.get() - lacking // self._page)
+                _write(_HUGE_PAGES, value)
+            if self.get() >= value:
+                break
+
+    def page_cache_bytes(self) -> int:
+        return self._meminfo("MemAvailable")
+
+    def describe(self, value: int) -> str:
+        return "%d huge pages of %s" % (value, human_bytes(self._page))
+
+    def _used(self) -> int:
+        return self._meminfo("HugePages_Total") - self._meminfo("HugePages_Free") + self._meminfo("HugePages_Rsvd")
+
+    @staticmethod
+    def _meminfo(word: str) -> int:
+        found = re.search(r"^%s:\s+(\d+)( kB)?$" % word, _capabilities.text("proc/meminfo") or "", re.MULTILINE)
+        return int(found.group(1)) * (1024 if found.group(2) else 1) if found else 0
+
+
+# --- a limit on PostgreSQL's cgroup, which its page cache is charged to ---
+
+
+class _Cgroup(_Limit):
+    def __init__(self, data_directory: str, unit: Optional[str]) -> None:
+        self.warnings = []
+        self.key = os.path.realpath(data_directory)
+        self.whose = "PostgreSQL in %s" % data_directory
+        _page_cache.major_version(data_directory)
+        pid = _page_cache.postmaster_pid(data_directory)
+        self._pid = pid
+        self._entry: Entry = _load().get(self.key, {})
+        if pid is None:
+            self._unit, self._folder, self._v1 = self._entry.get("unit"), self._entry.get("folder", ""), self._entry.get("v1", False)
+            return
+        self._unit = unit or _service.unit_of(pid)
+        cgroup = _capabilities.cgroup_of(pid, "memory")
+        self._v1 = cgroup is not None
+        if cgroup is None:
+            cgroup = _capabilities.cgroup_of(pid, "")
+        if cgroup is None or not os.path.isdir(cgroup.folder):
+            raise ResidencyError("%s is in no cgroup that can be seen here: it cannot be limited." % self.whose)
+        self._folder = cgroup.folder
+        if self._unit is None:
+            self._require_own(pid, cgroup)
+            if not os.path.exists(self._file):
+                raise ResidencyError("The cgroup %s has no %s: memory is not among its controllers." % (cgroup.path, os.path.basename(self._file)))
+
+    def _require_own(self, pid: int, cgroup: _capabilities.Cgroup) -> None:
+        others = []
+        for word in (_capabilities.text(cgroup.folder + "/cgroup.procs") or "").split():
+            process = _processes.look(int(word))
+            if process is not None and pid not in (process.pid, process.parent):
+                others.append("%s (%d)" % (process.title.split(" ")[0] or "a kernel thread", process.pid))
+        if cgroup.path == "/" or others:
+            raise ResidencyError(
+                "%s runs in the cgroup %s together with others%s: it cannot be limited alone. Start it as a unit of systemd,"
+                " or in a cgroup of its own." % (self.whose, cgroup.path, ", such as " + others[0] if others else "")
+            )
+
+    @property
+    def _file(self) -> str:
+        return os.path.join(self._folder, "memory.limit_in_bytes" if self._v1 else "memory.max")
+
+    def least(self) -> int:
+        if self._pid is None:
+            raise ResidencyError("PostgreSQL is stopped in %s: start it, it is limited where it runs." % self.key)
+        return LEAST_IN_CGROUP
+
+    def get(self) -> int:
+        text = _capabilities.text(self._file)
+        value = int(text) if text is not None and text.isdigit() else _UNLIMITED
+        return min(value, _UNLIMITED)
+
+    def value_for(self, size: int, before: int) -> int:
+        page = os.sysconf("SC_PAGE_SIZE")
+        return min(before, (size + self._held()) // page * page)
+
+    def put(self, value: int, size: Optional[int], entry: Entry) -> None:
+        if entry.get("unit"):
+            _service.systemctl(
+                "set-property", "--runtime", entry["unit"], "MemoryMax=%s" % ("infinity" if value >= _UNLIMITED else value)
+            )
+        elif value >= _UNLIMITED:
+            _write(self._file, "-1" if self._v1 else "max")
+        else:
+            # the kernel reclaims first; on version 2 it would kill if that were not enough, which size and what is held forestall
+            _write(self._file, value)
+        if self._pid is not None and self.get() != value:
+            raise ResidencyError("%s was to have %s, and %s says %s." % (self._file, self.describe(value), self._file, self.describe(self.get())))
+
+    def page_cache_bytes(self) -> int:
+        return max(0, self.get() - self._held()) if self._pid is not None else 0
+
+    def describe(self, value: int) -> str:
+        return "no limit" if value >= _UNLIMITED else "a limit of %s" % human_bytes(value)
+
+    def remember(self) -> Entry:
+        return {"unit": self._unit, "folder": self._folder, "v1": self._v1}
+
+    def gone(self, entry: Entry) -> bool:
+        return not os.path.isdir(entry["folder"])
+
+    def _held(self) -> int:
+        """What is no page cache, with all shared buffers even where they are not touched yet."""
+        counts = {}
+        for line in (_capabilities.text(self._folder + "/memory.stat") or "").splitlines():
+            name, dummy, value = line.partition(" ")
+            counts[name] = int(value)
+        if self._v1:
+            anonymous, shared = counts.get("total_rss", 0), counts.get("total_shmem", 0)
+            kernel = int(_capabilities.text(self._folder + "/memory.kmem.usage_in_bytes") or 0)
+        else:
+            anonymous, shared = counts.get("anon", 0), counts.get("shmem", 0)
+            kernel = sum(counts.get(name, 0) for name in ("kernel_stack", "pagetables", "percpu", "sock", "slab_unreclaimable"))
+        return anonymous + max(shared, _shared_memory(self._pid or 0)) + kernel
+
+
+def _shared_memory(pid: int) -> int:
+    """Of a postmaster: its shared memory outside huge pages, whether touched or not."""
+    size = 0
+    for line in (_capabilities.text("proc/%d/maps" % pid) or "").splitlines():
+        if line.endswith("/dev/zero (deleted)"):
+            first, last = (int(word, 16) for word in line.split(" ", 1)[0].split("-"))
+            size += last - first
+    return size
+
+
+def _read(path: str) -> str:
+    text = _capabilities.text(path)
+    if text is None:
+        raise ResidencyError("Cannot read %s." % path)
+    return text
+
+
+def _write(path: str, value: Any) -> None:
+    try:
+        with open(path, "w", encoding="ascii") as file:
+            file.write("%s\n" % value)
+    except OSError as error:
+        raise ResidencyError("Cannot write %s to %s: %s." % (value, path, error.strerror)) from None
