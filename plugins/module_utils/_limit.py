@@ -83,6 +83,7 @@ class _Limit(ABC):
     key: str  # in the state file
     whose: str
     warnings: List[str]
+    complete = True  # what was given back
 
     @abstractmethod
     def least(self) -> int:
@@ -170,9 +171,8 @@ def _give_back(limit: _Limit, check_mode: bool, result: Dict[str, Any]) -> None:
         return
     limit.put(int(entry["before"]), None, entry)
     result.update(after=limit.get(), page_cache_bytes=limit.page_cache_bytes())
-    if limit.warnings:
-        return  # not all of it could be given back: the next time it is tried again
-    _save(entries)
+    if limit.complete:
+        _save(entries)  # otherwise it is tried again the next time
 
 
 # --- the state file ---
@@ -247,6 +247,7 @@ class _HugePages(_Limit):
         if size is None:
             used = self._used()
             if used > value:
+                self.complete = False
                 self.warnings.append(
                     "%d huge pages are in use, %d more than there were: whoever began to use them has to be restarted, before"
                     " the rest can be given back with state absent." % (used, used - value)

@@ -58,10 +58,18 @@ class Service:
             raise ResidencyError("PostgreSQL in %s was stopped, and runs again: something else starts it." % self.data_directory)
 
     def start(self) -> None:
-        if self.unit is not None:
-            systemctl("start", self.unit)
-        else:
-            self._run("start", "-l", self._log, "-o", self._arguments)
+        """After stop()."""
+        try:
+            if self.unit is not None:
+                systemctl("start", self.unit)
+            else:
+                self._run("start", "-l", self._log, "-o", self._arguments)
+        except ResidencyError as error:
+            where = "journalctl -u %s" % self.unit if self.unit is not None else self._log
+            raise ResidencyError(
+                "PostgreSQL in %s was stopped and does not start again, %s tells why. %s" % (self.data_directory, where, error),
+                {"changed": True, "data_directory": self.data_directory, "server": "stopped"},
+            ) from error
 
     @property
     def commands(self) -> List[str]:

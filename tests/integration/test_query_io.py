@@ -182,7 +182,8 @@ def test_who_may_not_see_the_processes(wide, ansible, by_password):
     [result] = ansible.tasks(
         [task(IO, query="SELECT 1", **by_password("app"))], become=True, become_user="nobody", vars={"ansible_become_flags": "-s /bin/sh"},
     )
-    postmaster = open(os.path.join(wide.data, "postmaster.pid")).readline().strip()
+    with open(os.path.join(wide.data, "postmaster.pid")) as file:
+        postmaster = file.readline().strip()
     assert result["msg"].startswith("Process %s's /proc/%s/io is closed to user id " % (postmaster, postmaster)), result["msg"]
     assert result["msg"].endswith(": become the cluster's operating system user (become_user: postgres).")
 

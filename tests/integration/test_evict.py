@@ -1,0 +1,132 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The scopes and layers of cache_evict. Of scope host only what it refuses and foresees: it would empty this machine."""
+
+from __future__ import annotations
+
+import pytest
+from playbook import documented, keys, task
+
+EVICT = "cache_evict"
+RELATIONS = ("passenger", '"Boarding Pass"', "passenger_id")
+BOTH = ["page_cache", "shared_buffers"]
+
+
+@pytest.fixture
+def warm(cluster):
+    for relation in RELATIONS:
+        cluster.warm(cluster.file_of(relation))
+    return cluster
+
+
+def started(cluster):
+    return cluster.sql("SELECT pg_postmaster_start_time()")
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_one_relation(warm, as_postgres, login, stopped):
+    """With its index, and nothing else; with PostgreSQL stopped by the names that a snapshot has."""
+    [saved] = as_postgres(task("residency_snapshot", name="names", **login))
+    assert not saved.get("failed"), saved["msg"]
+    files = [warm.file_of(relation) for relation in RELATIONS]
+    other = warm.resident(files[1])
+    arguments = {"data_directory": warm.data} if stopped else login
+    if stopped:
+        warm.stop()
+    try:
+        results = as_postgres(
+            *(task(EVICT, check=check, scope="relation", relations=["public.passenger"], **arguments) for check in (True, False, True)),
+            task(EVICT, scope="relation", relations=["public.passenger", "nothing"], **arguments),
+        )
+        for result in results:
+            assert not result.get("failed"), result["msg"]
+            assert keys(result) == documented(EVICT)
+            assert {row["relation"] for row in result["relations"]} <= {"public.passenger", "public.passenger_id"} or "toast" in str(result)
+        assert [one["changed"] for one in results] == [True, True, False, False]
+        assert results[3]["warnings"] == ["Nothing fits 'nothing' of relations."]
+        assert [warm.resident(path) for path in (files[0], files[2])] == [0, 0]
+        assert warm.resident(files[1]) >= 0.9 * other
+    finally:
+        if stopped:
+            warm.start()
+
+
+def test_dirty_pages_are_named(warm, as_postgres, login):
+    """A file that somebody has mapped keeps its pages."""
+    import mmap
+
+    with open(warm.file_of("passenger"), "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as pages:
+        assert pages[4096] is not None and sum(pages[at] for at in range(0, len(pages), 4096)) is not None
+        [result] = as_postgres(task(EVICT, scope="relation", relations=["public.passenger"], **login))
+    assert result["resident_bytes_after"] > 0
+    assert result["left"][0]["relation"] == "public.passenger"
+    assert result["left"][0]["reason"] == "in use"
+
+
+@pytest.mark.parametrize("user", ["postgres", "root"])
+def test_restart(warm, ansible, login, user):
+    """By pg_ctl, where there is no systemd; the owner may log in to be found, and root need not."""
+    warm.sql("SELECT count(name) FROM passenger")
+    arguments = login if user == "postgres" else {"data_directory": warm.data}
+    become = {"become": True, "become_user": "postgres"} if user == "postgres" else {}
+    before = started(warm)
+    check, = ansible.tasks([task(EVICT, check=True, layers=BOTH, method="restart", **arguments)], **become)
+    assert started(warm) == before
+    real, = ansible.tasks([task(EVICT, layers=BOTH, method="restart", **arguments)], **become)
+    for result in (check, real):
+        assert not result.get("failed"), result["msg"]
+        assert result["changed"] and keys(result) == documented(EVICT)
+        assert result["commands"] == ["pg_ctl stop -D " + warm.data, "pg_ctl start -D " + warm.data]
+    assert (check["restarted"], real["restarted"]) == (False, True)
+    assert started(warm) != before
+    assert [warm.resident(warm.file_of(relation)) for relation in RELATIONS] == [0, 0, 0]
+    assert warm.sql("SELECT count(*) FROM residency_buffers('passenger')") == "0"
+    assert warm.sql("SHOW port") == str(warm.port)
+
+
+def test_shared_buffers_alone_by_restart(warm, as_postgres, login):
+    warm.sql("SELECT count(name) FROM passenger")
+    path = warm.file_of("passenger")
+    there = warm.resident(path)
+    [result] = as_postgres(task(EVICT, layers=["shared_buffers"], method="restart", **login))
+    assert not result.get("failed"), result["msg"]
+    assert warm.resident(path) >= 0.9 * there > 0
+    assert warm.sql("SELECT count(*) FROM residency_buffers('passenger')") == "0"
+
+
+def test_buffers_are_counted_by_this_extension_too(warm, as_postgres, login):
+    warm.sql("SELECT count(name) FROM passenger")
+    [result] = as_postgres(task(EVICT, check=True, **login))
+    assert result["buffer_bytes_before"] > 1 << 20
+    assert result["buffer_bytes_after"] == result["buffer_bytes_before"], "which are not in layers"
+
+
+def test_functions_need_17(warm, as_postgres, login):
+    results = as_postgres(*(task(EVICT, check=check, layers=BOTH, **login) for check in (True, False)))
+    for result in results:
+        assert result["msg"] == "PostgreSQL 15 empties its shared buffers only by a restart: set method to restart."
+        assert keys(result) == documented(EVICT)
+    assert warm.resident(warm.file_of("passenger")) > 0, "and nothing was begun"
+
+
+def test_the_whole_host_is_refused(warm, ansible, as_postgres, login):
+    before = warm.resident(warm.file_of("passenger"))
+    [not_root] = as_postgres(task(EVICT, check=True, scope="host"))
+    assert not_root["msg"] == "scope host takes root, who alone may write to /proc/sys/vm/drop_caches: become root."
+    for check in (True, False):
+        [others] = ansible.tasks([task(EVICT, check=check, scope="host", data_directory="/var/tmp")])
+        assert others["msg"] == "/var/tmp is no PostgreSQL data directory: it has no PG_VERSION."
+        [others] = ansible.tasks([task(EVICT, check=check, scope="host")])
+        assert others["failed"] and not others["changed"]
+        assert warm.data in others["msg"]
+        assert "whose files would be dropped from the page cache too: stop it, or set force." in others["msg"]
+        assert keys(others) == documented(EVICT)
+    [would] = ansible.tasks([task(EVICT, check=True, scope="host", force=True, data_directory=warm.data)])
+    assert not would.get("failed"), would["msg"]
+    assert would["commands"] == ["sync", "echo 3 > /proc/sys/vm/drop_caches"]
+    assert would["host"]["cached_bytes_before"] > 0
+    assert [one for one in would["warnings"] if "what is dirty in its shared buffers stays there" in one]
+    assert warm.resident(warm.file_of("passenger")) >= 0.9 * before

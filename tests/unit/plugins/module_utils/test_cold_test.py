@@ -1,0 +1,39 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ansible_collections.pgfleet.cache.plugins.module_utils._cold_test import STATES, steps, summary
+
+
+def test_every_query_in_every_state_as_often():
+    found = steps(["a", "b"], list(STATES), 3)
+    assert Counter((one["query"], one["state"]) for one in found) == {(query, state): 3 for query in "ab" for state in STATES}
+
+
+def test_no_state_is_always_first_or_behind_the_same_other():
+    found = steps(["a"], ["x", "y", "z"], 4)
+    assert [one["state"] for one in found] == [*"xyz", *"xzy", *"zxy", *"zyx"]
+    assert [one["state"] for one in steps(["a"], ["x"], 2)] == ["x", "x"]
+
+
+def run(query, state, milliseconds, device, certainty="exact", remarks=()):
+    return {
+        "query": query, "state": state, "milliseconds": milliseconds, "certainty": certainty, "remarks": list(remarks), "shared_hit": 0,
+        "shared_read": 10, "read_bytes": 81920, "device_bytes": device, "page_cache_bytes": 81920 - device, "over_read_bytes": 0,
+    }
+
+
+def test_min_median_max():
+    rows = summary([
+        run("b", "both_warm", 1.0, 0), run("b", "both_cold", 9.0, 81920), run("b", "both_cold", 7.0, 81920, "upper_bound", ["others"]),
+        run("b", "both_cold", 30.0, 40960, "upper_bound", ["others"]), run("a", "both_cold", 2.0, 0),
+    ])
+    assert [(row["query"], row["label"]) for row in rows] == [("b", "both cold"), ("b", "both warm"), ("a", "both cold")]
+    cold = rows[0]
+    assert (cold["milliseconds_min"], cold["milliseconds_median"], cold["milliseconds_max"]) == (7.0, 9.0, 30.0)
+    assert (cold["runs"], cold["exact"], cold["remarks"], cold["device_bytes"]) == (3, 1, ["others"], 81920)
