@@ -16,9 +16,9 @@ demo: ## a primary and two standbys on this machine: snapshot, cold, warm-up, on
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-lint test-unit test-sanity test-extension test-majors test-integration test-molecule test-fleet test-packages
-test: ## all tests below, one after the other, and the sum (root)
-	@build-tools/test lint unit sanity extension majors integration molecule fleet packages
+.PHONY: test test-lint test-unit test-sanity test-extension test-majors test-integration test-molecule test-packages test-fleet test-cold
+test: ## all tests below but the last three, one after the other, and the sum (root)
+	@build-tools/test lint unit sanity extension majors integration molecule
 
 test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
 	@build-tools/lint
@@ -41,11 +41,14 @@ test-integration: ## modules and playbooks against throwaway clusters; logins, h
 test-molecule: ## SCENARIO=default: two hosts with systemd, in Docker (root); COMMAND=converge, verify ...
 	@build-tools/molecule $(SCENARIO) $(COMMAND)
 
+test-packages: ## SCENARIO=packages: source, Debian package, repository on three releases of Debian (root)
+	@build-tools/molecule packages $(COMMAND)
+
 test-fleet: ## SCENARIO=fleet: a rolling restart under load, behind HAProxy and pgbouncer (root)
 	@build-tools/molecule fleet $(COMMAND)
 
-test-packages: ## SCENARIO=packages: source, Debian package, repository on three releases of Debian (root)
-	@build-tools/molecule packages $(COMMAND)
+test-cold: ## SCENARIO=cold: cold tests on PostgreSQL 15 and 18 in Docker (root); drops this machine's page cache
+	@build-tools/molecule cold $(COMMAND)
 
 .PHONY: bench
 bench: ## the engine's figures beside its peers' on the same files (root); GIB=2 REPEAT=3; GIB=0.5 REPEAT=1 is short

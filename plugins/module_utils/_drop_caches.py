@@ -28,10 +28,10 @@ def require_root() -> None:
         raise ResidencyError("Cannot write to %s: %s.%s" % (PATH, error.strerror, remedy)) from None
 
 
-def refuse(own: Optional[str]) -> None:
-    """Where others would be slowed down by it."""
+def refuse(own: Optional[int]) -> None:
+    """Where others would be slowed down by it. ``own`` is the one postmaster that may run: a path may be a container's own."""
     clusters = _processes.clusters()
-    others = [one.data_directory for one in clusters if own is None or os.path.realpath(own) != one.data_directory]
+    others = [one.data_directory for one in clusters if one.postmaster.pid != own]
     if others:
         raise ResidencyError(
             "PostgreSQL runs in %s, whose files would be dropped from the page cache too: stop it, or set force.%s"

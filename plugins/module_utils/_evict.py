@@ -241,12 +241,13 @@ def _host(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
     given: Optional[str] = params["data_directory"]
     if given is not None:
         _page_cache.major_version(given)
-    running = given is not None and _page_cache.postmaster_pid(given) is not None
+    own = None if given is None else _page_cache.postmaster_pid(given)
+    running = own is not None
     if _restarts(params) and not running:
         raise ResidencyError("method restart needs the data_directory of a cluster that runs.")
     _drop_caches.require_root()
     if not params["force"]:
-        _drop_caches.refuse(given)
+        _drop_caches.refuse(own)
     service = Service(given, params["service"]) if given is not None and _restarts(params) else None
     paths = _paths(given, None) if given is not None else []
     host_before = _drop_caches.cached_bytes()

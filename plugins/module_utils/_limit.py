@@ -84,6 +84,7 @@ class _Limit(ABC):
     whose: str
     warnings: List[str]
     complete = True  # what was given back
+    because = ""
 
     @abstractmethod
     def least(self) -> int:
@@ -147,7 +148,7 @@ def _set(limit: _Limit, size: int, check_mode: bool, result: Dict[str, Any]) -> 
     result.update(after=limit.get(), page_cache_bytes=got, reached=got <= size * (1 + TOLERANCE))
     result["msg"] += " It can have %s now." % human_bytes(got)
     if not result["reached"]:
-        limit.warnings.append("The page cache can have %s, more than the %s asked for." % (human_bytes(got), human_bytes(size)))
+        limit.warnings.append("The page cache can have %s, more than the %s asked for%s." % (human_bytes(got), human_bytes(size), limit.because))
 
 
 def _give_back(limit: _Limit, check_mode: bool, result: Dict[str, Any]) -> None:
@@ -286,6 +287,8 @@ class _HugePages(_Limit):
 
 
 class _Cgroup(_Limit):
+    because = ", as long as PostgreSQL has not touched all of its shared buffers"
+
     def __init__(self, data_directory: str, unit: Optional[str]) -> None:
         self.warnings = []
         self.key = os.path.realpath(data_directory)
@@ -338,7 +341,7 @@ class _Cgroup(_Limit):
 
     def value_for(self, size: int, before: int) -> int:
         page = os.sysconf("SC_PAGE_SIZE")
-        return min(before, (size + self._held()) // page * page)
+        return min(before, (size + self._held(promised=True)) // page * page)
 
     def put(self, value: int, size: Optional[int], entry: Entry) -> None:
         if entry.get("unit"):
@@ -354,7 +357,8 @@ class _Cgroup(_Limit):
             raise ResidencyError("%s was to have %s, and %s says %s." % (self._file, self.describe(value), self._file, self.describe(self.get())))
 
     def page_cache_bytes(self) -> int:
-        return max(0, self.get() - self._held()) if self._pid is not None else 0
+        """Which is more than what was asked for, as long as shared buffers are not touched."""
+        return max(0, self.get() - self._held(promised=False)) if self._pid is not None else 0
 
     def describe(self, value: int) -> str:
         return "no limit" if value >= _UNLIMITED else "a limit of %s" % human_bytes(value)
@@ -365,8 +369,8 @@ class _Cgroup(_Limit):
     def gone(self, entry: Entry) -> bool:
         return not os.path.isdir(entry["folder"])
 
-    def _held(self) -> int:
-        """What is no page cache, with all shared buffers even where they are not touched yet."""
+    def _held(self, promised: bool) -> int:
+        """What is no page cache; ``promised`` with all shared buffers, so that they fit when they are touched."""
         counts = {}
         for line in (_capabilities.text(self._folder + "/memory.stat") or "").splitlines():
             name, dummy, value = line.partition(" ")
@@ -377,13 +381,15 @@ class _Cgroup(_Limit):
         else:
             anonymous, shared = counts.get("anon", 0), counts.get("shmem", 0)
             kernel = sum(counts.get(name, 0) for name in ("kernel_stack", "pagetables", "percpu", "sock", "slab_unreclaimable"))
-        return anonymous + max(shared, _shared_memory(self._pid or 0)) + kernel
+        if promised:
+            shared = max(shared, _shared_memory(self._pid or 0))
+        return anonymous + shared + kernel
 
 
 def _shared_memory(pid: int) -> int:
     """Of a postmaster: its shared memory outside huge pages, whether touched or not."""
     size = 0
-    for line in (_capabilities.text("proc/%d/maps" % pid) or "").splitlines():
+    for line in (_processes.ask_as_owner(pid, "cat", "/proc/%d/maps" % pid) or "").splitlines():
         if line.endswith("/dev/zero (deleted)"):
             first, last = (int(word, 16) for word in line.split(" ", 1)[0].split("-"))
             size += last - first

@@ -103,17 +103,33 @@ def postmaster_pid(data_directory: str) -> Optional[int]:
     """The process id of the server that runs on this data directory."""
     try:
         with open(os.path.join(data_directory, "postmaster.pid"), encoding="utf-8") as file:
-            pid = abs(int(file.readline()))  # negative: a single-user backend
-    except (FileNotFoundError, ValueError):
+            lines = file.read().splitlines()
+        pid = abs(int(lines[0]))  # negative: a single-user backend
+    except (FileNotFoundError, ValueError, IndexError):
         return None
     except PermissionError:
         raise _closed(data_directory) from None
     try:
         # A crashed server leaves the file, and its number may be another process's by now.
         working_directory = os.readlink("/proc/%d/cwd" % pid)
+    except PermissionError:
+        return pid if _started(pid, lines) else None  # root in a container
     except OSError:
         return None
     return pid if os.path.realpath(data_directory) == working_directory else None
+
+
+def _started(pid: int, lines: List[str]) -> bool:
+    """Whether a process is called like a server, and began when the file says, with the time of a clock that is set."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
+            head, dummy, tail = file.read().rpartition(")")
+        with open("/proc/uptime", encoding="ascii") as file:
+            uptime = float(file.read().split()[0])
+        age = uptime - int(tail.split()[19]) / os.sysconf("SC_CLK_TCK")
+        return head.partition("(")[2] in ("postgres", "postmaster") and abs(time.time() - age - int(lines[2])) < 60
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def relation_files(data_directory: str, major: int) -> Iterator[str]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from dataclasses import dataclass, field
 from typing import Iterator, List, Optional
 
+_SERVERS = ("postgres", "postmaster")
 # "postgres: 15/main: alice sales [local] idle", "postgres: walsender replica 10.0.0.7(54321) streaming 0/5000060"
 _CLIENT = re.compile(r"postgres: .* (\[local\]|\S+\(\d+\))( |$)")
 
@@ -21,6 +23,7 @@ class Process:
     pid: int
     started: int  # clock ticks since the start of the system: a number is used again, but not with this
     parent: int = field(compare=False)
+    name: str = field(compare=False)  # of the program
     title: str = field(compare=False)
 
 
@@ -42,11 +45,12 @@ def everyone() -> Iterator[Process]:
 def look(pid: int) -> Optional[Process]:
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
-            # the command, in brackets, may hold brackets and blanks itself
-            fields = file.read().rpartition(")")[2].split()
+            # the name, in brackets, may hold brackets and blanks itself
+            head, dummy, tail = file.read().rpartition(")")
     except OSError:
         return None
-    return Process(pid, int(fields[19]), int(fields[1]), title(pid))
+    fields = tail.split()
+    return Process(pid, int(fields[19]), int(fields[1]), head.partition("(")[2], title(pid))
 
 
 def title(pid: int) -> str:
@@ -58,22 +62,39 @@ def title(pid: int) -> str:
 
 
 def clusters() -> List[Cluster]:
-    """Those that run here and whose working directories this user may see: root sees all."""
-    processes = list(everyone())
+    """Those that run here, whoever may look into their folders: root in a container may not."""
+    processes = {process.pid: process for process in everyone()}
+    servers = {pid for pid, process in processes.items() if process.name in _SERVERS}
     found = []
-    for process in processes:
-        try:
-            directory = os.readlink("/proc/%d/cwd" % process.pid)
-            if not os.path.exists(os.path.join(directory, "PG_VERSION")):
-                continue
-            with open(os.path.join(directory, "postmaster.pid"), encoding="utf-8") as file:
-                if int(file.readline()) != process.pid:
-                    continue
-        except (OSError, ValueError):
+    for pid in servers:
+        process = processes[pid]
+        if process.parent in servers or not process.title:  # one of a server's own, or one that has ended
             continue
-        children = [one for one in processes if one.parent == process.pid]
-        found.append(Cluster(process, directory, [one for one in children if is_client(one.title)]))
+        children = [one for one in processes.values() if one.parent == pid]
+        found.append(Cluster(process, _directory(process), [one for one in children if is_client(one.title)]))
     return sorted(found, key=lambda one: one.data_directory)
+
+
+def _directory(postmaster: Process) -> str:
+    try:
+        return os.readlink("/proc/%d/cwd" % postmaster.pid)
+    except OSError:
+        named = re.search(r" -D ?(\S+)", postmaster.title)
+        return os.path.realpath(named.group(1)) if named else "a folder unknown, as process %d" % postmaster.pid
+
+
+def ask_as_owner(pid: int, *command: str) -> Optional[str]:
+    """What a command says that its owner may run about a process; root in a container may not always."""
+    try:
+        owner = os.stat("/proc/%d" % pid)
+        if os.geteuid() == 0:
+            command = ("setpriv", "--reuid", str(owner.st_uid), "--regid", str(owner.st_gid), "--clear-groups", "--", *command)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, check=False
+        )
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 def is_client(process_title: str) -> bool:

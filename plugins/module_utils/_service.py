@@ -14,7 +14,7 @@ import shlex
 import subprocess
 from typing import Dict, List, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _page_cache
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _page_cache, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 TIMEOUT = 600  # seconds for a shutdown with its checkpoint, or for recovery
@@ -43,10 +43,7 @@ class Service:
         self._owner = pwd.getpwuid(os.stat(data_directory).st_uid)
         executable, self._arguments = _command(data_directory)
         self._pg_ctl = os.path.join(os.path.dirname(executable), "pg_ctl")
-        try:
-            log = os.readlink("/proc/%d/fd/2" % pid)
-        except OSError:
-            log = "/dev/null"
+        log = (_processes.ask_as_owner(pid, "readlink", "/proc/%d/fd/2" % pid) or "").strip()
         self._log = log if os.path.isfile(log) else "/dev/null"
 
     def stop(self) -> None:

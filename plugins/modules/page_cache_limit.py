@@ -37,6 +37,7 @@ options:
         C(huge_pages = on) may need these.
       - V(cgroup) means the cluster in O(data_directory), by the property C(MemoryMax) of its systemd unit, or by its cgroup's own
         file where it has no unit, of version 1 or 2. The limit is what PostgreSQL holds, with all of C(shared_buffers), and O(size).
+        As long as it has not touched all of these, the page cache can have more, and RV(page_cache_bytes) says so.
     type: str
     choices: [huge_pages, cgroup]
     default: huge_pages

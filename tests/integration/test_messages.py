@@ -23,6 +23,7 @@ from conftest import PASSWORD
 from playbook import documented, keys, task
 
 SNAPSHOT, RESTORE, INFO, EVICT = "residency_snapshot", "residency_restore", "residency_info", "cache_evict"
+IO = "query_io"
 MISSING = (
     "Extension pg_residency is not in database without: run the playbook pgfleet.cache.install first,"
     " or name the database that has it with login_db."
@@ -120,6 +121,37 @@ BAD_INPUT = [
     (EVICT, {"login_port": 1}, "Cannot connect to PostgreSQL: *No such file or directory. Start PostgreSQL, or correct login_port,"
      " login_unix_socket and login_host. With PostgreSQL stopped, name its data_directory."),
     (EVICT, {"data_directory": "/etc"}, "/etc is no PostgreSQL data directory: it has no PG_VERSION."),
+    # which cache to empty
+    (EVICT, {"layers": []}, "layers is empty: name page_cache, shared_buffers or both."),
+    (EVICT, {"scope": "relation"}, "scope relation and relations go together: the relations are what is evicted."),
+    (EVICT, {"databases": ["postgres"]}, "databases goes with scope relation."),
+    (EVICT, {"force": True}, "force goes with scope host: the other scopes touch nobody else's files."),
+    (EVICT, {"scope": "relation", "relations": ["passanger"]}, "No relation is named like passanger."),
+    (EVICT, {"scope": "relation", "relations": ["t"], "layers": ["shared_buffers"], "method": "restart"},
+     "A restart empties all shared buffers, not those of a relation: with scope relation, method is functions."),
+    (EVICT, {"scope": "host", "layers": ["shared_buffers"]},
+     "With scope host nobody logs in: set method to restart, or leave shared_buffers out of layers."),
+    (EVICT, {"scope": "host"}, "scope host takes root, who alone may write to /proc/sys/vm/drop_caches: become root."),
+    (EVICT, {"layers": ["shared_buffers"]}, "PostgreSQL 15 empties its shared buffers only by a restart: set method to restart."),
+    # queries
+    (IO, {"query": "SELECT 1", "repeat": 0}, "repeat is 0: it has to be from 1 to 1000."),
+    (IO, {"query": "SELECT 1", "timeout": 0}, "timeout is 0: it has to be from 1 to 2147483."),
+    (IO, {"queries": []}, "queries is empty: name at least one query."),
+    (IO, {"queries": [{"name": "a"}]}, "a needs either query or path."),
+    (IO, {"queries": [{"query": "SELECT 1", "path": "/etc/hosts"}]}, "query 1 needs either query or path."),
+    (IO, {"queries": [{"path": "/nowhere.sql"}]}, "query 1: cannot read /nowhere.sql: No such file or directory."),
+    (IO, {"queries": [{"name": "a", "query": "SELECT 1"}, {"name": "a", "query": "SELECT 2"}]},
+     "Two queries are called 'a': each needs a name of its own."),
+    (IO, {"query": "SELECT 1; SELECT 2"}, "query 1 holds more than one statement: give each a query of its own."),
+    (IO, {"query": "-- nothing"}, "query 1 is empty."),
+    (IO, {"query": "SELEC 1"}, "query 1: PostgreSQL says: syntax error at or near \"SELEC\"."),
+    (IO, {"query": "DELETE FROM passenger"}, "query 1 writes, and query_io only runs what reads. PostgreSQL says: cannot execute DELETE"
+     " in a read-only transaction."),
+    (IO, {"query": "SELECT 1", "settings": {"nothing": 1}},
+     "Setting nothing of query 1: PostgreSQL says: unrecognized configuration parameter \"nothing\"."),
+    (IO, {"query": "SELECT 1", "login_db": "nowhere"}, "Cannot connect to PostgreSQL: *database \"nowhere\" does not exist."
+     " Correct login_db."),
+    (IO, {"query": "SELECT 1", "lock": "mine"}, "/dev/shm/pgfleet.cold_test is not held as 'mine', but by nobody."),
 ]
 
 BY_PASSWORD = [

@@ -60,13 +60,15 @@ def test_a_cgroup(apart, ansible):
         assert keys(result) == documented(LIMIT)
     assert [one["changed"] for one in (check, real, again)] == [True, True, False]
     assert limit_of(apart) == str(real["after"]) != before
-    assert real["reached"] and 60 * MIB <= real["page_cache_bytes"] <= 71 * MIB
+    # and up to 16 MB of shared buffers, with what else is shared, that may not be touched yet
+    assert 60 * MIB <= real["page_cache_bytes"] <= 92 * MIB
+    assert real["reached"] == (real["page_cache_bytes"] <= 1.1 * 64 * MIB) == (not [one for one in real["warnings"] if "asked for" in one])
     assert os.path.exists(STATE)
     evict(apart)
     apart.sql("SELECT count(*) FROM large")
     apart.sql("SELECT count(*) FROM large")
     # the sessions' own memory is charged too
-    assert 16 * MIB <= apart.resident(apart.file_of("large")) <= 80 * MIB
+    assert 16 * MIB <= apart.resident(apart.file_of("large")) <= 96 * MIB
     check, back, again = ansible.tasks([task(LIMIT, check=check, state="absent", **arguments) for check in (True, False, False)])
     for result in (check, back, again):
         assert not result.get("failed"), result["msg"]

@@ -66,7 +66,7 @@ def test_queries(tmp_path):
 
 
 def process(pid, title="postgres: user db [local] SELECT"):
-    return Process(pid, 1, 100, title)
+    return Process(pid, 1, 100, "postgres", title)
 
 
 POSTMASTER, BACKEND = process(100, "/usr/lib/postgresql/18/bin/postgres -D /data"), process(101)
