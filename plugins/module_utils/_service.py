@@ -12,7 +12,7 @@ import pwd
 import re
 import shlex
 import subprocess
-from typing import Dict, List, Optional
+from typing import Dict, FrozenSet, List, Optional
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _page_cache, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -45,6 +45,7 @@ class Service:
         self._pg_ctl = os.path.join(os.path.dirname(executable), "pg_ctl")
         log = (_processes.ask_as_owner(pid, "readlink", "/proc/%d/fd/2" % pid) or "").strip()
         self._log = log if os.path.isfile(log) else "/dev/null"
+        self._cgroups = _cgroups_of(pid) - _cgroups_of(os.getpid())
 
     def stop(self) -> None:
         if self.unit is not None:
@@ -88,8 +89,18 @@ class Service:
         # LC_ALL and the like are what the server was started with, as far as this user has the same
         command = [self._pg_ctl, *arguments, "-D", self.data_directory, "--wait", "--silent", "-t", str(TIMEOUT)]
         if os.geteuid() == 0:
+            # what limits it, and what its pages are charged to, stays the same
+            join = "".join("echo $$ >%s && " % shlex.quote(folder + "/cgroup.procs") for folder in sorted(self._cgroups))
             command = ["setpriv", "--reuid", str(self._owner.pw_uid), "--regid", str(self._owner.pw_gid), "--init-groups", "--", *command]
+            if join:
+                command = ["sh", "-c", join + 'exec "$@"', "sh", *command]
         _call(command)
+
+
+def _cgroups_of(pid: int) -> FrozenSet[str]:
+    """Of the controllers that matter here."""
+    found = (_capabilities.cgroup_of(pid, controller) for controller in ("memory", "blkio", "cpu", ""))
+    return frozenset(cgroup.folder for cgroup in found if cgroup is not None and os.path.isdir(cgroup.folder))
 
 
 def unit_of(pid: int) -> Optional[str]:

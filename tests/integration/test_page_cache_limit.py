@@ -160,3 +160,15 @@ def test_refusals(cluster, ansible, as_postgres):
     for result in (none, tiny, small, which, shared, no_root):
         assert keys(result) == documented(LIMIT)
     assert not os.path.exists(STATE)
+
+
+def test_a_restart_leaves_it_in_its_cgroup(apart, ansible):
+    """Where there is no unit of systemd that would see to it."""
+    [result] = ansible.tasks([
+        task("cache_evict", layers=["page_cache", "shared_buffers"], method="restart", data_directory=apart.data)
+    ])
+    assert not result.get("failed") and result["restarted"], result["msg"]
+    with open(os.path.join(apart.data, "postmaster.pid")) as file:
+        postmaster = file.readline().strip()
+    with open(os.path.join(apart.cgroup.folder, "cgroup.procs")) as file:
+        assert postmaster in file.read().split()
