@@ -1,0 +1,88 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How much is taken, on made-up trees of proc and sys; that it is really taken is the integration tests'."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _limit
+
+MIB = 1 << 20
+MEMINFO = """MemAvailable:   {available} kB
+Shmem:            102400 kB
+HugePages_Total:     {total}
+HugePages_Free:      {free}
+HugePages_Rsvd:      {reserved}
+Hugepagesize:       2048 kB
+"""
+
+
+@pytest.fixture
+def system(tmp_path, monkeypatch):
+    """write(path, text): a file below another root."""
+    monkeypatch.setattr(_capabilities, "_SYSTEM", str(tmp_path))
+
+    def write(path, text):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    return write
+
+
+def huge_pages(system, available_mib, total=0, free=0, reserved=0):
+    system("proc/meminfo", MEMINFO.format(available=available_mib * 1024, total=total, free=free, reserved=reserved))
+    system("proc/sys/vm/nr_hugepages", "%d\n" % total)
+    limit = _limit._HugePages.__new__(_limit._HugePages)
+    limit._page = 2 * MIB
+    return limit
+
+
+def test_huge_pages_leave_what_is_asked_for(system):
+    assert huge_pages(system, 8192).value_for(2048 * MIB, 0) == 3072
+
+
+def test_a_limit_that_is_there_is_changed_and_not_added_to(system):
+    """3072 pages are reserved, 2 GB are left; 4 GB are to be."""
+    assert huge_pages(system, 2048, total=3072, free=3072).value_for(4096 * MIB, 0) == 2048
+
+
+def test_never_fewer_than_there_were_or_are_in_use(system):
+    """A pool of 1000 pages, half of it used by a server with huge_pages = on."""
+    pool = huge_pages(system, 8192, total=1000, free=500, reserved=100)
+    assert pool.value_for(9000 * MIB, 1000) == 1000
+    assert pool.value_for(8192 * MIB, 1000) == 1000
+    assert pool.value_for(8190 * MIB, 1000) == 1001
+    used = huge_pages(system, 100, total=1000, free=0)
+    assert used.value_for(9000 * MIB, 200) == 1000
+
+
+def cgroup(system, **files):
+    for name, text in files.items():
+        system("sys/fs/cgroup/pg/" + name.replace("__", "."), text)
+    limit = _limit._Cgroup.__new__(_limit._Cgroup)
+    limit._pid, limit._folder, limit._v1 = 0, "/sys/fs/cgroup/pg", "memory__limit_in_bytes" in files
+    return limit
+
+
+def test_a_cgroup_of_version_2(system):
+    limit = cgroup(
+        system, memory__max="max\n",
+        memory__stat="anon 1048576\nfile 99\nshmem 2097152\nkernel_stack 4096\npagetables 4096\nslab_unreclaimable 8192\nslab 99\n",
+    )
+    assert limit.describe(limit.get()) == "no limit"
+    held = 3 * MIB + 16384
+    assert limit.value_for(64 * MIB, limit.get()) == 64 * MIB + held
+    assert cgroup(system, memory__max="%d\n" % (64 * MIB + held)).page_cache_bytes() == 64 * MIB
+
+
+def test_a_cgroup_of_version_1(system):
+    limit = cgroup(
+        system, memory__limit_in_bytes="9223372036854771712\n", memory__kmem__usage_in_bytes="8192\n",
+        memory__stat="cache 99\nrss 1\ntotal_cache 99\ntotal_rss 1048576\ntotal_shmem 2097152\n",
+    )
+    assert limit.describe(limit.get()) == "no limit"
+    assert limit.value_for(64 * MIB, limit.get()) == 67 * MIB + 8192
+    assert limit.value_for(64 * MIB, 32 * MIB) == 32 * MIB, "never more than there was"
