@@ -83,7 +83,6 @@ class _Limit(ABC):
     key: str  # in the state file
     whose: str
     warnings: List[str]
-    complete = True  # what was given back
     because = ""
 
     @abstractmethod
@@ -172,8 +171,7 @@ def _give_back(limit: _Limit, check_mode: bool, result: Dict[str, Any]) -> None:
         return
     limit.put(int(entry["before"]), None, entry)
     result.update(after=limit.get(), page_cache_bytes=limit.page_cache_bytes())
-    if limit.complete:
-        _save(entries)  # otherwise it is tried again the next time
+    _save(entries)
 
 
 # --- the state file ---
@@ -246,14 +244,12 @@ class _HugePages(_Limit):
 
     def put(self, value: int, size: Optional[int], entry: Entry) -> None:
         if size is None:
-            used = self._used()
-            if used > value:
-                self.complete = False
+            if self._used() > value:
                 self.warnings.append(
-                    "%d huge pages are in use, %d more than there were: whoever began to use them has to be restarted, before"
-                    " the rest can be given back with state absent." % (used, used - value)
+                    "%d huge pages are in use, and there were %d: the kernel takes the rest when whoever began to use them ends."
+                    % (self._used(), value)
                 )
-            _write(_HUGE_PAGES, max(value, used))
+            _write(_HUGE_PAGES, value)
             return
         for attempt in range(_ATTEMPTS):
             if attempt:

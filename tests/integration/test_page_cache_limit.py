@@ -133,12 +133,13 @@ def test_huge_pages(ansible, cluster):
             assert not result.get("failed"), result["msg"]
             assert keys(result) == documented(LIMIT)
         assert [one["changed"] for one in (check, real, again)] == [True, True, False]
-        assert before + 64 <= meminfo("HugePages_Total") == real["after"] <= before + 256
+        assert before + 64 <= meminfo("HugePages_Total") == real["after"] <= before + 512
         assert real["before"] == before
     finally:
         [back, again] = ansible.tasks([task(LIMIT, state="absent"), task(LIMIT, state="absent")])
     assert back["changed"] and not again["changed"], back["msg"]
-    assert meminfo("HugePages_Total") == before
+    # a server that was started meanwhile, with huge_pages = try, may have taken some: they go with it
+    assert meminfo("HugePages_Total") - meminfo("HugePages_Surp") == before
 
 
 def test_refusals(cluster, ansible, as_postgres):
@@ -148,7 +149,7 @@ def test_refusals(cluster, ansible, as_postgres):
         task(LIMIT, size="1GB", **arguments),
     ])
     assert none["msg"] == "state present needs size: what is left to the page cache, such as 4GB."
-    assert re.fullmatch(r"size is 1MB: less than \d+ MB would push the host out of memory\.", tiny["msg"]), tiny["msg"]
+    assert re.fullmatch(r"size is 1MB: less than [\d.]+ [MG]B would push the host out of memory\.", tiny["msg"]), tiny["msg"]
     assert small["msg"] == "size is 'lots': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."
     assert which["msg"] == "method cgroup needs data_directory, to find the cluster whose memory is limited."
     assert re.fullmatch(
