@@ -238,9 +238,12 @@ class _HugePages(_Limit):
 
     def value_for(self, size: int, before: int) -> int:
         """Never less than there were: these may be what a server with huge_pages = on needs."""
-        ours = max(0, self.get() - before) * self._page
-        wanted = before + max(0, (self._meminfo("MemAvailable") + ours - size) // self._page)
-        return max(wanted, self._used())
+        ours = max(0, self.get() - before)
+        more = (self._meminfo("MemAvailable") + ours * self._page - size) // self._page
+        if more <= 0 and not ours:
+            return before
+        # of those that go with their users, the kernel counts none in what it is told
+        return max(self._meminfo("HugePages_Total") - ours + max(0, more), self._used())
 
     def put(self, value: int, size: Optional[int], entry: Entry) -> None:
         if size is None:
