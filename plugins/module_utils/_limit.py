@@ -106,7 +106,8 @@ class _Limit(ABC):
         """What the page cache can have now."""
 
     @abstractmethod
-    def describe(self, value: int) -> str: ...
+    def describe(self, value: int) -> str:
+        """The value in words."""
 
     def remember(self) -> Entry:
         """What it takes to give back, when the cluster may be gone."""
