@@ -263,6 +263,7 @@ def test_extension_of_an_older_version_is_updated_once(cluster, ansible):
         " FROM pg_extension WHERE extname = 'pg_residency'",
         "older",
     ) == "t|t"
+    cluster.sql("DROP DATABASE older")
 
 
 def test_pg_config_of_another_server_is_refused(cluster, ansible):
