@@ -23,7 +23,6 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import Resid
 
 _SYSTEM = "/"  # where proc and sys are
 
-_CACHESTAT = 451  # the number is the same on every architecture PostgreSQL is packaged for
 _MADV_POPULATE_READ = 22
 _PAGEMAP_PRESENT = 1 << 63
 _PAGEMAP_FRAME = (1 << 55) - 1
@@ -35,7 +34,6 @@ _SAMPLED_FILES = 1000
 _SAMPLED_BYTES = 4 * 1024 * 1024
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Cgroup(NamedTuple):
@@ -215,15 +213,9 @@ def _cachestat(directory: str) -> Tuple[Optional[bool], Optional[bool]]:
     try:
         if not os.pread(descriptor, 1, 0):
             return None, None
-        span = (ctypes.c_uint64 * 2)(0, 1)
-        answer = (ctypes.c_uint64 * 5)()
-        number, flags = ctypes.c_long(_CACHESTAT), ctypes.c_uint(0)
-        if _libc.syscall(number, ctypes.c_int(descriptor), ctypes.byref(span), ctypes.byref(answer), flags) != 0:
-            missing = ctypes.get_errno() == errno.ENOSYS
-            return (False, False) if missing else (None, None)
-        return True, answer[0] > 0
-    except OSError:
-        return None, None
+        return True, _page_cache.cachestat(descriptor, 1).cached > 0
+    except OSError as error:
+        return (False, False) if error.errno == errno.ENOSYS else (None, None)
     finally:
         os.close(descriptor)
 
@@ -389,6 +381,12 @@ def _kdamonds() -> Optional[int]:
 
 def _path(*parts: str) -> str:
     return os.path.join(_SYSTEM, *parts)
+
+
+def meminfo(word: str) -> int:
+    """Bytes; what has no unit in there is a number of pages, and 0 what this kernel does not tell."""
+    found = re.search(r"^%s:\s+(\d+)( kB)?$" % word, _text("proc/meminfo") or "", re.MULTILINE)
+    return int(found.group(1)) * (1024 if found.group(2) else 1) if found else 0
 
 
 def text(path: str) -> Optional[str]:

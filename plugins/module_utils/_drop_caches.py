@@ -57,11 +57,7 @@ def drop(level: int) -> None:
 
 def cached_bytes() -> int:
     """What the machine's page cache holds of files."""
-    found = {}
-    for line in (_capabilities.text("proc/meminfo") or "").splitlines():
-        name, dummy, value = line.partition(":")
-        found[name] = value.split()[0] if value else "0"
-    return (int(found.get("Cached", 0)) + int(found.get("Buffers", 0)) - int(found.get("Shmem", 0))) * 1024
+    return _capabilities.meminfo("Cached") + _capabilities.meminfo("Buffers") - _capabilities.meminfo("Shmem")
 
 
 def in_container() -> bool:

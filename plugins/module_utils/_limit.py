@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from abc import ABC, abstractmethod
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -227,12 +226,12 @@ class _HugePages(_Limit):
             raise ResidencyError("Cannot write to %s: %s.%s" % (_HUGE_PAGES, error.strerror, remedy)) from None
         if _drop_caches.in_container():
             self.warnings.append("This host is a container: huge pages are reserved on the whole machine.")
-        self._page = self._meminfo("Hugepagesize")
+        self._page = _capabilities.meminfo("Hugepagesize")
 
     def least(self) -> int:
         """And what PostgreSQL has been promised as shared memory and has not touched yet."""
         promised = sum(_shared_memory(one.postmaster.pid) for one in _processes.clusters())
-        return LEAST_ON_HOST + max(0, promised - self._meminfo("Shmem"))
+        return LEAST_ON_HOST + max(0, promised - _capabilities.meminfo("Shmem"))
 
     def get(self) -> int:
         return int(_read(_HUGE_PAGES))
@@ -240,11 +239,11 @@ class _HugePages(_Limit):
     def value_for(self, size: int, before: int) -> int:
         """Never less than there were: these may be what a server with huge_pages = on needs."""
         ours = max(0, self.get() - before)
-        more = (self._meminfo("MemAvailable") + ours * self._page - size) // self._page
+        more = (_capabilities.meminfo("MemAvailable") + ours * self._page - size) // self._page
         if more <= 0 and not ours:
             return before
         # of those that go with their users, the kernel counts none in what it is told
-        return max(self._meminfo("HugePages_Total") - ours + max(0, more), self._used())
+        return max(_capabilities.meminfo("HugePages_Total") - ours + max(0, more), self._used())
 
     def put(self, value: int, size: Optional[int], entry: Entry) -> None:
         if size is None:
@@ -257,11 +256,10 @@ class _HugePages(_Limit):
             return
         for attempt in range(_ATTEMPTS):
             if attempt:
-                _write(_COMPACT, 1)
-                time.sleep(0.2)
+                _write(_COMPACT, 1)  # returns when it is done
             _write(_HUGE_PAGES, value)
             # what others took meanwhile is missing now
-            lacking = size - self._meminfo("MemAvailable")
+            lacking = size - _capabilities.meminfo("MemAvailable")
             if lacking > size * TOLERANCE:
                 value = max(int(entry["before"]), self._used(), self.get() - lacking // self._page)
                 _write(_HUGE_PAGES, value)
@@ -269,18 +267,14 @@ class _HugePages(_Limit):
                 break
 
     def page_cache_bytes(self) -> int:
-        return self._meminfo("MemAvailable")
+        return _capabilities.meminfo("MemAvailable")
 
     def describe(self, value: int) -> str:
         return "%d huge pages of %s" % (value, human_bytes(self._page))
 
     def _used(self) -> int:
-        return self._meminfo("HugePages_Total") - self._meminfo("HugePages_Free") + self._meminfo("HugePages_Rsvd")
-
-    @staticmethod
-    def _meminfo(word: str) -> int:
-        found = re.search(r"^%s:\s+(\d+)( kB)?$" % word, _capabilities.text("proc/meminfo") or "", re.MULTILINE)
-        return int(found.group(1)) * (1024 if found.group(2) else 1) if found else 0
+        free = _capabilities.meminfo("HugePages_Free") - _capabilities.meminfo("HugePages_Rsvd")
+        return _capabilities.meminfo("HugePages_Total") - free
 
 
 # --- a limit on PostgreSQL's cgroup, which its page cache is charged to ---

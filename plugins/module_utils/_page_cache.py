@@ -15,8 +15,9 @@ import os
 import re
 import time
 from dataclasses import dataclass
-from typing import Iterable, Iterator, List, Optional, Tuple
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
+from ansible_collections.pgfleet.cache.plugins.module_utils import _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Place
 
@@ -50,6 +51,14 @@ _libc.mmap.argtypes = [
 ]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+
+
+class Cachestat(NamedTuple):
+    """Pages, by cachestat(2)."""
+
+    cached: int
+    dirty: int
+    writeback: int
 
 
 @dataclass(frozen=True)
@@ -122,12 +131,13 @@ def postmaster_pid(data_directory: str) -> Optional[int]:
 def _started(pid: int, lines: List[str]) -> bool:
     """Whether a process is called like a server, and began when the file says, with the time of a clock that is set."""
     try:
-        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
-            head, dummy, tail = file.read().rpartition(")")
+        process = _processes.look(pid)
         with open("/proc/uptime", encoding="ascii") as file:
             uptime = float(file.read().split()[0])
-        age = uptime - int(tail.split()[19]) / os.sysconf("SC_CLK_TCK")
-        return head.partition("(")[2] in ("postgres", "postmaster") and abs(time.time() - age - int(lines[2])) < 60
+        if process is None or process.name not in _processes.SERVERS:
+            return False
+        age = uptime - process.started / os.sysconf("SC_CLK_TCK")
+        return abs(time.time() - age - int(lines[2])) < 60
     except (OSError, ValueError, IndexError):
         return False
 
@@ -216,14 +226,22 @@ def dirty(path: str) -> Optional[bool]:
     if descriptor is None:
         return False
     try:
-        span = (ctypes.c_uint64 * 2)(0, 0)
-        answer = (ctypes.c_uint64 * 5)()
-        number, flags = ctypes.c_long(_CACHESTAT), ctypes.c_uint(0)
-        if _libc.syscall(number, ctypes.c_int(descriptor), ctypes.byref(span), ctypes.byref(answer), flags) != 0:
-            return None
-        return answer[1] + answer[2] > 0
+        counts = cachestat(descriptor)
+        return counts.dirty + counts.writeback > 0
+    except OSError:
+        return None
     finally:
         os.close(descriptor)
+
+
+def cachestat(descriptor: int, length: int = 0) -> Cachestat:
+    """Of the first bytes of a file, 0 for all of it. OSError with ENOSYS before Linux 6.5."""
+    span = (ctypes.c_uint64 * 2)(0, length)
+    answer = (ctypes.c_uint64 * 5)()
+    number, flags = ctypes.c_long(_CACHESTAT), ctypes.c_uint(0)
+    if _libc.syscall(number, ctypes.c_int(descriptor), ctypes.byref(span), ctypes.byref(answer), flags) != 0:
+        raise OSError(ctypes.get_errno(), "cachestat")
+    return Cachestat(*answer[:3])
 
 
 def _evict(path: str) -> bool:

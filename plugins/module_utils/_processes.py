@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import Iterator, List, Optional
 
-_SERVERS = ("postgres", "postmaster")
+SERVERS = ("postgres", "postmaster")
 # "postgres: 15/main: alice sales [local] idle", "postgres: walsender replica 10.0.0.7(54321) streaming 0/5000060"
 _CLIENT = re.compile(r"postgres: .* (\[local\]|\S+\(\d+\))( |$)")
 
@@ -64,7 +64,7 @@ def title(pid: int) -> str:
 def clusters() -> List[Cluster]:
     """Those that run here, whoever may look into their folders: root in a container may not."""
     processes = {process.pid: process for process in everyone()}
-    servers = {pid for pid, process in processes.items() if process.name in _SERVERS}
+    servers = {pid for pid, process in processes.items() if process.name in SERVERS}
     found = []
     for pid in servers:
         process = processes[pid]

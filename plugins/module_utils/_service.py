@@ -12,7 +12,7 @@ import pwd
 import re
 import shlex
 import subprocess
-from typing import Dict, FrozenSet, List, Optional
+from typing import FrozenSet, List, Optional
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _page_cache, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -77,12 +77,12 @@ class Service:
         return ["pg_ctl stop -D %s" % self.data_directory, "pg_ctl start -D %s" % self.data_directory]
 
     def _keeper(self, pid: int) -> None:
-        parent = int((_capabilities.text("proc/%d/stat" % pid) or "").rpartition(")")[2].split()[1])
-        name = _capabilities.text("proc/%d/comm" % parent) or ""
-        if re.search(r"patroni|repmgr|pacemaker|supervis|runsv", name):
+        process = _processes.look(pid)
+        parent = _processes.look(process.parent) if process else None
+        if parent and re.search(r"patroni|repmgr|pacemaker|supervis|runsv", parent.name):
             raise ResidencyError(
                 "PostgreSQL in %s is kept by %s (process %d): stop it that way, evict, and start it again."
-                % (self.data_directory, name, parent)
+                % (self.data_directory, parent.name, parent.pid)
             )
 
     def _run(self, *arguments: str) -> None:
@@ -133,12 +133,12 @@ def systemctl(*arguments: str) -> str:
     return _call(["systemctl", *arguments])
 
 
-def _call(command: List[str], environment: Optional[Dict[str, str]] = None) -> str:
+def _call(command: List[str]) -> str:
     try:
         # an engine has no AnsibleModule, whose run_command() is meant, and which knows no timeout
         done = subprocess.run(  # pylint: disable=ansible-bad-function
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-            timeout=TIMEOUT + 30, cwd="/", check=False, env=environment,
+            timeout=TIMEOUT + 30, cwd="/", check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ResidencyError("%s: %s." % (shlex.join(command), error)) from None
