@@ -567,9 +567,6 @@ make_lanes(Run *run)
 		run->elsewhere = lappend(run->elsewhere, elsewhere);
 	}
 	FreeDir(dir);
-	/* a large folio is waited for, which would keep the other devices waiting as well */
-	if (run->nlanes > 1)
-		run->window.large = false;
 }
 
 static Lane *

@@ -11,16 +11,22 @@
 
 #define ALWAYS_HONOURED_KIB 128
 
+static FILE *
+open_for(dev_t dev, const char *format)
+{
+	char		path[128];
+
+	snprintf(path, sizeof(path), format, major(dev), minor(dev));
+	return fopen(path, "re");
+}
+
 /* 0 when it cannot be read */
 static unsigned long
 read_kib(dev_t dev, const char *format)
 {
-	char		path[128];
 	unsigned long kib = 0;
-	FILE	   *f;
+	FILE	   *f = open_for(dev, format);
 
-	snprintf(path, sizeof(path), format, major(dev), minor(dev));
-	f = fopen(path, "re");
 	if (f == NULL)
 		return 0;
 	if (fscanf(f, "%lu", &kib) != 1)
@@ -54,4 +60,32 @@ pc_device_request_bytes(dev_t dev)
 	if (kib > 1024 * 1024)
 		kib = 1024 * 1024;
 	return (uint32_t) kib * 1024;
+}
+
+uint32_t
+pc_device_largest_request(dev_t dev)
+{
+	unsigned long kib = read_kib(dev, "/sys/dev/block/%u:%u/queue/max_sectors_kb");
+
+	if (kib == 0)
+		kib = read_kib(dev, "/sys/dev/block/%u:%u/../queue/max_sectors_kb");
+	return kib > 1024 * 1024 ? 1024 * 1024 * 1024 : (uint32_t) kib * 1024;
+}
+
+bool
+pc_device_completed(dev_t dev, uint64_t *requests)
+{
+	/* only a partition has another one above it */
+	FILE	   *f = open_for(dev, "/sys/dev/block/%u:%u/../stat");
+	unsigned long long reads;
+	unsigned long long writes;
+	bool		found;
+
+	if (f == NULL && (f = open_for(dev, "/sys/dev/block/%u:%u/stat")) == NULL)
+		return false;
+	/* Documentation/block/stat.rst: reads, merged, sectors, ticks, writes */
+	found = fscanf(f, "%llu %*u %*u %*u %llu", &reads, &writes) == 2;
+	fclose(f);
+	*requests = reads + writes;
+	return found;
 }

@@ -4,6 +4,7 @@
 #ifndef PC_DEVICE_H
 #define PC_DEVICE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -13,5 +14,14 @@
  * where the device is not found (btrfs, overlayfs, network file systems).
  */
 extern uint32_t pc_device_request_bytes(dev_t dev);
+
+/* Bytes that the device is sent in one piece at most, 0 where it is not found. */
+extern uint32_t pc_device_largest_request(dev_t dev);
+
+/*
+ * Requests, reads and writes of anybody, that the device has completed since the machine was started; of the whole
+ * disk where the file is on a partition.  False where the device is not found.
+ */
+extern bool pc_device_completed(dev_t dev, uint64_t *requests);
 
 #endif

@@ -4,6 +4,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "device.h"
 #include "loader.h"
 #include "page_cache.h"
 
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,8 +45,15 @@
 #define LARGE_BYTES (2 * 1024 * 1024)
 #define READ_AHEAD_BYTES(device_bytes) (2 * (uint64_t) (device_bytes) + 2 * LARGE_BYTES)
 
-const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, false, 3, true};
-const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, true, 1, true};
+/* how often others' requests are counted, microseconds; a few of ours are always between being sent and completed */
+#define WATCH_EVERY 50000
+#define ALWAYS_BETWEEN 8
+
+/* who has met somebody else with a large folio tries the next one after that many times as long as it took */
+#define LEFT_ALONE 200
+
+const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, PC_LARGE_WHEN_ALONE, 3, true};
+const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, PC_LARGE_ALWAYS, 1, true};
 
 static int64_t
 now_us(void)
@@ -96,6 +105,45 @@ tell_blocked(const struct pc_loader *loader, bool begins)
 {
 	if (loader->blocked)
 		loader->blocked(loader->arg, begins);
+}
+
+/* whether anybody can tell what the device completes */
+static bool
+can_watch(struct pc_flight *flight, const struct pc_file *file)
+{
+	struct stat st;
+
+	if (!flight->looked_up && fstat(file->fd, &st) == 0)
+	{
+		flight->device = st.st_dev;
+		flight->largest_request = pc_device_largest_request(st.st_dev);
+	}
+	flight->looked_up = true;
+	return flight->largest_request > 0;
+}
+
+static void
+count_sent(struct pc_flight *flight, uint32_t bytes)
+{
+	if (flight->largest_request > 0)
+		flight->sent += (bytes + flight->largest_request - 1) / flight->largest_request;
+}
+
+/* the device is shared while it completes more than we have sent it; a request that lies in two extents makes two */
+static void
+watch_others(struct pc_flight *flight, const struct pc_file *file)
+{
+	int64_t		now = now_us();
+	uint64_t	completed;
+
+	if (now - flight->watched_at < WATCH_EVERY || !can_watch(flight, file) || !pc_device_completed(flight->device, &completed))
+		return;
+	if (flight->watched_at != 0 && completed - flight->completed > flight->sent + flight->sent / 16 + ALWAYS_BETWEEN &&
+		flight->shared_until < now + 4 * WATCH_EVERY)
+		flight->shared_until = now + 4 * WATCH_EVERY;
+	flight->watched_at = now;
+	flight->completed = completed;
+	flight->sent = 0;
 }
 
 /* pages of the request */
@@ -256,8 +304,8 @@ finish_oldest(struct pc_flight *flight)
 
 /*
  * Makes room for one more.  When the newest request has arrived by the time that the oldest is seen to have, the device
- * has had nothing to do: then the window is stretched, step by step.  While the device is busy, be it with others'
- * requests, the window goes back to what it is.
+ * has had nothing to do: then the window is stretched, step by step, unless it is shared with somebody.  While the
+ * device is busy the window goes back to what it is.
  */
 static int
 make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t length, bool wait)
@@ -265,7 +313,7 @@ make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t len
 	for (;;)
 	{
 		const struct pc_request *newest = &flight->requests[(flight->first + flight->count - 1) % PC_MAX_REQUESTS];
-		double		stretch = 1 + flight->stretch;
+		double		stretch = now_us() < flight->shared_until ? 1 : 1 + flight->stretch;
 		unsigned char vec[BUFFER_PAGES];
 		unsigned char arrived = 0;
 
@@ -314,6 +362,11 @@ submit(struct pc_flight *flight, struct pc_request *r, bool wait)
 	flight->count++;
 	flight->bytes += r->length;
 	r->file->in_flight++;
+	if (loader->window->large == PC_LARGE_WHEN_ALONE)
+	{
+		count_sent(flight, r->length);
+		watch_others(flight, r->file);
+	}
 	return 0;
 }
 
@@ -325,12 +378,13 @@ static void
 choose_large(struct pc_file *file)
 {
 	const struct pc_loader *loader = file->loader;
-	uint64_t	ahead = READ_AHEAD_BYTES(loader->request_bytes);
+	uint64_t	ahead = loader->window->large == PC_LARGE_ALWAYS ? READ_AHEAD_BYTES(loader->request_bytes) : 0;
 	uint64_t	from = ((uint64_t) file->at * loader->block_size + LARGE_BYTES - 1) / LARGE_BYTES * LARGE_BYTES;
 	uint64_t	to = (uint64_t) file->run_end * loader->block_size;
 
 	file->to = file->large_from = file->large_to = file->run_end;
-	if (!loader->window->large || !loader->window->blocks_in_kernel || LARGE_BYTES % loader->block_size != 0 || from + 2 * ahead > to)
+	if (loader->window->large == PC_LARGE_NEVER || !loader->window->blocks_in_kernel || LARGE_BYTES % loader->block_size != 0 ||
+		from + 2 * ahead + LARGE_BYTES > to)
 		return;
 	file->large_from = (uint32_t) (from / loader->block_size);
 	file->large_to = (uint32_t) ((to - ahead) / LARGE_BYTES * LARGE_BYTES / loader->block_size);
@@ -355,45 +409,83 @@ next_run(struct pc_file *file)
 	return true;
 }
 
-/* brings in the large folio that is next, and waits for it; true when stopped */
+/* true when the large folio that is next has been brought in; `ahead`: the kernel may read on, while we do something else */
 static bool
-populate(struct pc_file *file)
+populate(struct pc_file *file, bool ahead)
+{
+	const struct pc_loader *loader = file->loader;
+	void	   *addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd, (off_t) file->large_from * loader->block_size);
+	bool		done;
+
+	if (addr == MAP_FAILED)
+		return false;
+	posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
+	file->read_ahead |= ahead;
+	tell_blocked(loader, true);
+	done = madvise(addr, LARGE_BYTES, MADV_HUGEPAGE) == 0 && (ahead || madvise(addr, LARGE_BYTES, MADV_RANDOM) == 0) &&
+		madvise(addr, LARGE_BYTES, MADV_POPULATE_READ) == 0;
+	tell_blocked(loader, false);
+	munmap(addr, LARGE_BYTES);
+	posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
+	return done;
+}
+
+/*
+ * The same where others are to be noticed: the device is given nothing else to do, and when it has then completed more
+ * requests than this took, somebody else uses it.
+ */
+static bool
+populate_and_watch(struct pc_flight *flight, struct pc_file *file)
+{
+	int64_t		begin = now_us();
+	uint64_t	sent = flight->sent;
+	uint64_t	before;
+	uint64_t	after;
+
+	if (!can_watch(flight, file) || !pc_device_completed(flight->device, &before) || !populate(file, false))
+		return false;
+	count_sent(flight, LARGE_BYTES);
+	if (!pc_device_completed(flight->device, &after) || after - before != flight->sent - sent)
+		flight->shared_until = now_us() + LEFT_ALONE * (now_us() - begin);
+	return true;
+}
+
+/* brings in the large folio that is next, or leaves it to single pages; true when stopped */
+static bool
+send_large(struct pc_flight *flight, struct pc_file *file)
 {
 	const struct pc_loader *loader = file->loader;
 	uint32_t	blocks = LARGE_BYTES / loader->block_size;
-	bool		done = false;
-	void	   *addr;
+	bool		watch = loader->window->large == PC_LARGE_WHEN_ALONE;
+	uint32_t	wanted = 0;
 
+	if (watch && now_us() < flight->shared_until)
+	{
+		file->at = file->large_from;
+		file->to = file->large_from += blocks;
+		return false;
+	}
+	while (watch && flight->count > 0)
+		if (finish_oldest(flight))
+			return true;
 	if (take_tokens(loader, LARGE_BYTES) || loader->wait(loader->arg, 0))
+	{
+		flight->stopped = true;
 		return true;
-	posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
-	addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd, (off_t) file->large_from * loader->block_size);
-	if (addr != MAP_FAILED)
-	{
-		file->read_ahead = true;
-		tell_blocked(loader, true);
-		done = madvise(addr, LARGE_BYTES, MADV_HUGEPAGE) == 0 && madvise(addr, LARGE_BYTES, MADV_POPULATE_READ) == 0;
-		tell_blocked(loader, false);
-		munmap(addr, LARGE_BYTES);
 	}
-	if (done)
-	{
-		uint32_t	wanted = 0;
-
-		for (uint32_t i = 0; i < blocks; i++)
-			wanted += pc_bit(file->want, file->large_from + i);
-		if (loader->progress)
-			loader->progress(loader->arg, wanted);
-		file->large_from += blocks;
-	}
-	else
+	if (!(watch ? populate_and_watch(flight, file) : populate(file, true)))
 	{
 		/* whatever the reason, single pages do as well */
 		file->at = file->large_from;
 		file->to = file->large_from = file->large_to;
+		return false;
 	}
-	if (file->large_from == file->large_to)
-		posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
+	for (uint32_t i = 0; i < blocks; i++)
+		wanted += pc_bit(file->want, file->large_from + i);
+	if (loader->progress)
+		loader->progress(loader->arg, wanted);
+	file->large_from += blocks;
+	flight->large_bytes += LARGE_BYTES;
 	return false;
 }
 
@@ -453,6 +545,8 @@ pc_send(struct pc_flight *flight, struct pc_file *file, bool wait)
 			rc = PC_FULL;
 		else if (file->at < file->to)
 			rc = send_next(flight, file, wait);
+		else if (!wait && file->large_from < file->large_to)
+			file->to = file->large_from = file->large_to = file->run_end;
 		else if (file->to < file->large_to)
 		{
 			/* what is behind the large folios comes before them: it has arrived when they have */
@@ -460,10 +554,7 @@ pc_send(struct pc_flight *flight, struct pc_file *file, bool wait)
 			file->to = file->run_end;
 		}
 		else if (file->large_from < file->large_to)
-		{
-			flight->stopped = populate(file);
-			rc = flight->stopped ? PC_STOPPED : 0;
-		}
+			rc = send_large(flight, file) ? PC_STOPPED : 0;
 		else
 			file->sent = !next_run(file);
 	}

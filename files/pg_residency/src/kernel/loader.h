@@ -11,6 +11,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+/*
+ * Long runs in large folios: a tenth of the CPU, and all that the device gives.  But who else reads meanwhile waits for
+ * 2 MiB at a time.  Only when blocks_in_kernel is set too.
+ */
+enum pc_large
+{
+	PC_LARGE_NEVER,
+	PC_LARGE_WHEN_ALONE,		/* while nobody else is seen to use the device */
+	PC_LARGE_ALWAYS
+};
 
 /*
  * What is in flight at a time, per device.  Two requests of 256 KiB kept 85 % of a disk's throughput and the
@@ -21,8 +33,8 @@ struct pc_window
 	uint32_t	request_bytes;	/* of one request at most */
 	uint32_t	bytes;			/* of all */
 	uint32_t	requests;
-	bool		large;			/* long runs in large folios: a tenth of the CPU, when blocks_in_kernel is set too */
-	uint32_t	stretch;		/* that many times as much while the device runs dry, because we are woken too late */
+	enum pc_large large;
+	uint32_t	stretch;		/* that many times as much while the device is ours and runs dry: we are woken too late */
 
 	/*
 	 * Whether the kernel may wake the caller when a page has come in, which is at once; a timer is late where the CPUs
@@ -91,6 +103,14 @@ struct pc_flight
 	int64_t		usual;			/* microseconds that a request takes */
 	double		stretch;		/* of the window, beyond 1 */
 	int64_t		dry_at;			/* when the request was sent that was the last to arrive before anybody looked */
+	bool		looked_up;		/* the device, and what it is sent in one piece: 0 bytes when it cannot be watched */
+	dev_t		device;
+	uint32_t	largest_request;
+	int64_t		watched_at;		/* when the device was last looked at, microseconds, monotonic, */
+	uint64_t	completed;		/* the requests it had completed then, */
+	uint64_t	sent;			/* and those of ours since */
+	int64_t		shared_until;	/* somebody else uses the device: until then no more than the window, and no large folios */
+	uint64_t	large_bytes;	/* brought in as large folios so far */
 	bool		stopped;
 	char	   *buffer;			/* only when something must be read */
 };
@@ -124,7 +144,7 @@ extern int	pc_start(struct pc_file *file, int fd, const uint8_t *want, uint32_t 
 /*
  * Asks for what the file has not asked for yet.  Returns 0 when that is everything, and then other files can be sent
  * under the same window, or PC_STOPPED; PC_FULL if it is not to wait for room in the window, nor to keep other devices
- * waiting while it fills that over and over.
+ * waiting while it fills that over and over.  Large folios, which are waited for, there are none then.
  */
 extern int	pc_send(struct pc_flight *flight, struct pc_file *file, bool wait);
 

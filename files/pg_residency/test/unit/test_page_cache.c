@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -472,10 +473,12 @@ wait_too_long(void *arg, long microseconds)
 static void
 test_window_stretches(void **state)
 {
+	struct pc_window small = pc_gentle;
 	struct pc_window fixed = pc_gentle;
-	const struct pc_window *const windows[] = {&pc_gentle, &fixed};
+	const struct pc_window *const windows[] = {&small, &fixed};
 
 	(void) state;
+	small.large = fixed.large = PC_LARGE_NEVER;
 	fixed.stretch = 1;
 	for (int i = 0; i < 2; i++)
 	{
@@ -498,6 +501,26 @@ test_window_stretches(void **state)
 	}
 }
 
+/* who shares the device keeps to the window, however late it is woken, and to single pages */
+static void
+test_shared_window(void **state)
+{
+	struct pc_loader loader = new_loader(0);
+	struct pc_file file;
+
+	(void) state;
+	want_runs(BLOCKS, 1);
+	evict_all();
+	memset(&late_flight, 0, sizeof(late_flight));
+	late_flight.shared_until = INT64_MAX;
+	most_in_flight = 0;
+	loader.wait = wait_too_long;
+	assert_int_equal(pc_start(&file, fd, want, BLOCKS, &loader), 0);
+	assert_int_equal(pc_finish(&late_flight, &file), 0);
+	assert_in_range(most_in_flight, pc_gentle.bytes / 2, pc_gentle.bytes);
+	assert_int_equal(late_flight.large_bytes, 0);
+}
+
 /* a long run is brought in as large folios, and is exact all the same: nothing before it, nothing behind it */
 static void
 test_load_long_run(void **state)
@@ -513,7 +536,134 @@ test_load_long_run(void **state)
 		for (uint32_t b = runs[i][0]; b < runs[i][1]; b++)
 			pc_set(want, b);
 		load_exactly(&pc_aggressive, wanted);
+		load_exactly(&pc_gentle, wanted);
 	}
+}
+
+/* another's reads, direct and one at a time, until it is killed */
+static pid_t
+start_reader(void)
+{
+	pid_t		pid = fork();
+
+	if (pid == 0)
+	{
+		int			direct = open(file_name, O_RDONLY | O_DIRECT);
+		void	   *block = NULL;
+
+		if (direct < 0 || posix_memalign(&block, BLOCK, BLOCK) != 0)
+			_exit(1);
+		for (unsigned n = 1;; n = n * 1103515245 + 12345)
+			if (pread(direct, block, BLOCK, (off_t) (n / 65536 % BLOCKS) * BLOCK) != BLOCK)
+				_exit(1);
+	}
+	return pid;
+}
+
+static void
+load_in(struct pc_flight *flight, const struct pc_window *window, struct pc_pace *pace)
+{
+	struct pc_loader loader = new_loader(0);
+	struct pc_file file;
+
+	loader.window = window;
+	loader.pace = pace;
+	evict_all();
+	assert_int_equal(pc_start(&file, fd, want, BLOCKS, &loader), 0);
+	assert_int_equal(pc_finish(flight, &file), 0);
+}
+
+/* bytes of a whole file that came in as large folios */
+static uint64_t
+load_large(const struct pc_window *window)
+{
+	struct pc_flight flight = {0};
+	uint64_t	wanted = want_runs(BLOCKS, 1);
+
+	load_in(&flight, window, NULL);
+	own_mincore(after);
+	assert_in_range(not_in(want, after), 0, wanted / 50);
+	return flight.large_bytes;
+}
+
+/* whether this kernel and this file system have large folios: only such are mapped as a whole */
+static bool
+has_large_folios(void)
+{
+	size_t		length = 4 * 1024 * 1024;
+	char	   *addr = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
+	unsigned long total = 0;
+	unsigned long kib;
+	char		line[256];
+	FILE	   *smaps;
+
+	evict_all();
+	assert_true(addr != MAP_FAILED);
+	assert_int_equal(madvise(addr, length, MADV_HUGEPAGE), 0);
+	assert_int_equal(madvise(addr, length, 22 /* MADV_POPULATE_READ */ ), 0);
+	smaps = fopen("/proc/self/smaps", "re");
+	assert_non_null(smaps);
+	while (fgets(line, sizeof(line), smaps) != NULL)
+		if (sscanf(line, "FilePmdMapped: %lu kB", &kib) == 1)
+			total += kib;
+	fclose(smaps);
+	munmap(addr, length);
+	return total > 0;
+}
+
+/* the gentle window takes large folios while nobody else uses the device, and only tries one now and then when somebody does */
+static void
+test_large_only_when_alone(void **state)
+{
+	uint64_t	length = (uint64_t) BLOCKS * BLOCK;
+	uint64_t	alone = 0;
+	uint64_t	shared = length;
+	uint64_t	requests;
+	bool		seen = false;
+	struct stat st;
+	struct pc_window small = pc_gentle;
+
+	(void) state;
+	small.large = PC_LARGE_NEVER;
+	assert_int_equal(load_large(&small), 0);
+	assert_int_equal(fstat(fd, &st), 0);
+	if (pc_device_largest_request(st.st_dev) == 0 || !pc_device_completed(st.st_dev, &requests))
+	{
+		/* nothing tells who else uses it */
+		assert_int_equal(load_large(&pc_gentle), 0);
+		skip();
+	}
+	/* without long runs it is the number of requests that shows a reader */
+	for (int i = 0; i < 20 && !seen; i++)
+	{
+		pid_t		reader = start_reader();
+		struct pc_flight flight = {0};
+		struct pc_pace pace = {.rate = (uint64_t) BLOCKS * BLOCK * 2};
+
+		usleep(20000);
+		want_runs(32, 16);
+		load_in(&flight, &pc_gentle, &pace);
+		seen = flight.shared_until > 0;
+		kill(reader, SIGKILL);
+		waitpid(reader, NULL, 0);
+	}
+	assert_true(seen);
+	if (!has_large_folios())
+		skip();
+	/* whatever else happens on the device ends it for a while */
+	for (int i = 0; i < 20 && alone < length / 2; i++)
+		alone = load_large(&pc_gentle);
+	assert_in_range(alone, length / 2, length);
+	for (int i = 0; i < 20 && shared > length / 10; i++)
+	{
+		pid_t		reader = start_reader();
+
+		usleep(20000);
+		shared = load_large(&pc_gentle);
+		kill(reader, SIGKILL);
+		waitpid(reader, NULL, 0);
+	}
+	assert_in_range(shared, 0, length / 10);
 }
 
 /* gaps are read along up to the size asked for, and not beyond */
@@ -634,7 +784,9 @@ main(void)
 		cmocka_unit_test(test_load_patterns),
 		cmocka_unit_test(test_load_side_by_side),
 		cmocka_unit_test(test_load_without_waiting),
+		cmocka_unit_test(test_shared_window),
 		cmocka_unit_test(test_load_long_run),
+		cmocka_unit_test(test_large_only_when_alone),
 		cmocka_unit_test(test_window_stretches),
 		cmocka_unit_test(test_load_gaps),
 		cmocka_unit_test(test_load_stops),
