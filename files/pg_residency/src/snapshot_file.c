@@ -240,6 +240,23 @@ merge_buffers(const struct sf_segment *segment, uint8_t *const maps[SF_LAYERS])
 	}
 }
 
+/* blocks in any of the layers */
+static uint32_t
+count_any(const struct sf_segment *segment, uint8_t *const maps[SF_LAYERS])
+{
+	uint32_t	n = 0;
+
+	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
+	{
+		uint8_t		any = 0;
+
+		for (int l = 0; l < SF_LAYERS; l++)
+			any |= maps[l] ? maps[l][i] : 0;
+		n += (uint32_t) __builtin_popcount(any);
+	}
+	return n;
+}
+
 size_t
 sf_write_segment(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS], uint8_t *out)
 {
@@ -255,18 +272,15 @@ sf_write_segment(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS], uin
 		end = write_layers(segment, maps, body);
 	}
 	segment->wanted = 0;
-	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
-	{
-		uint8_t		any = 0;
-
-		for (int l = 0; l < SF_LAYERS; l++)
-			any |= maps[l] ? maps[l][i] : 0;
-		segment->wanted += (uint32_t) __builtin_popcount(any);
-	}
 	for (int l = 0; l < SF_LAYERS; l++)
+	{
 		layers += segment->layers[l].blocks > 0;
+		segment->wanted += segment->layers[l].blocks;
+	}
 	if (layers == 0)
 		return 0;
+	if (layers > 1)
+		segment->wanted = count_any(segment, maps);
 	head = put(head, segment->tablespace, 4);
 	head = put(head, segment->database, 4);
 	head = put(head, segment->relfilenumber, 4);

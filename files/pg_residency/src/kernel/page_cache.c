@@ -6,6 +6,7 @@
 #endif
 #include "page_cache.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -35,18 +36,21 @@ pc_page_size(void)
 uint32_t
 pc_next(const uint8_t *map, uint32_t nblocks, uint32_t from, bool value)
 {
-	const uint8_t uniform = value ? 0x00 : 0xff;
+	uint64_t	word;
+	uint32_t	i = from;
 
-	for (uint32_t i = from; i < nblocks;)
+	/* word by word, */
+	for (; i < nblocks / 64 * 64; i = (i | 63) + 1)
 	{
-		if ((i & 7) == 0 && map[i >> 3] == uniform)
-			i += 8;
-		else if (pc_bit(map, i) == value)
-			return i;
-		else
-			i++;
+		memcpy(&word, map + i / 64 * 8, sizeof(word));
+		word = (value ? le64toh(word) : ~le64toh(word)) >> i % 64;
+		if (word != 0)
+			return i + (uint32_t) __builtin_ctzll(word);
 	}
-	return nblocks;
+	/* and what is left bit by bit */
+	while (i < nblocks && pc_bit(map, i) != value)
+		i++;
+	return i < nblocks ? i : nblocks;
 }
 
 uint64_t
@@ -54,7 +58,6 @@ pc_popcount(const uint8_t *map, uint32_t nblocks)
 {
 	uint64_t	n = 0;
 	uint32_t	whole = nblocks / 8;
-
 	uint32_t	words = nblocks / 64;
 
 	for (uint32_t i = 0; i < words; i++)
@@ -208,7 +211,7 @@ ask_cachestat(int fd, uint32_t first, uint32_t n, uint32_t block_size, enum pc_t
 /*
  * Window by window.  cachestat(2) costs next to nothing where a window is cold or lies in large folios, and a quarter
  * of mincore(2) where it is full of small ones.  Where it is partly cached it is a waste: so after such a window it is
- * left out until mincore() has found one all alike, unless what is dirty must be known.
+ * left out until mincore() has found one nearly full or cold, unless what is dirty must be known.
  */
 static int
 look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t *map, uint64_t *resident, uint64_t *dirty)
@@ -235,7 +238,7 @@ look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t
 			rc = map_window(fd, first, n, block_size, here);
 		}
 		found = pc_popcount(here, n);
-		partly = found > 0 && (found < n || trust != PC_CACHESTAT);
+		partly = found > n / 8 && (found < n - n / 8 || trust != PC_CACHESTAT);
 		*resident += found;
 		if (dirty)
 			*dirty += st.dirty + st.writeback;
