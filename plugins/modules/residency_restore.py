@@ -106,8 +106,8 @@ options:
     type: str
   aggressive:
     description:
-      - Whether nobody needs the disk yet, so that the job may take all of it. Otherwise it keeps little in flight, and others
-        who read hardly notice.
+      - Whether nobody needs the disk yet, so that the job may take all of it. Otherwise it keeps little in flight while others
+        use the disk too, and they hardly notice.
     type: bool
     default: false
   max_io_pressure:

@@ -173,6 +173,23 @@ def test_warn_lets_a_cold_host_through(fleet, clusters):
     assert fleet.kept("db3")["state"] == "done" and fleet.kept("db3")["residency"] < 90
 
 
+def test_wait_tries_again_and_gives_up(fleet, clusters):
+    """Each attempt brings in what the budget has room for: a host that gets nowhere is one that failed, after its attempts."""
+    for one in clusters.values():
+        warm(one)
+    before = fleet.started()
+    newest = "SELECT coalesce(max(job), 0) FROM residency_jobs"
+    first = int(clusters["db2"].sql(newest))
+    output, status = fleet.run(
+        per_host={"db2": {"cache_warmup_budget": "16kB"}}, cache_restart_gate="wait", cache_restart_attempts=3
+    )
+    assert status != 0
+    assert int(clusters["db2"].sql(newest)) == first + 3
+    assert "less than min_residency of 90 %" in row(output, "db2")
+    after = fleet.started()
+    assert after["db2"] != before["db2"] and after["db3"] == before["db3"] and after["db1"] == before["db1"]
+
+
 SWITCHOVER = """
 - name: Stop the old primary
   ansible.builtin.command: {bin}/pg_ctl stop --wait --mode=fast --pgdata={{{{ data }}}}
