@@ -119,6 +119,8 @@ class _Limit(ABC):
 def _set(limit: _Limit, size: int, check_mode: bool, result: Dict[str, Any]) -> None:
     entries = _load()
     entry = entries.get(limit.key)
+    if entry is not None and entry["boot"] != _boot():
+        entry = None  # what it would give back was before the boot
     now = limit.get()
     before = now if entry is None else int(entry["before"])
     result.update(size_bytes=size, before=before)
@@ -360,7 +362,8 @@ class _Cgroup(_Limit):
         return {"unit": self._unit, "folder": self._folder, "v1": self._v1}
 
     def gone(self, entry: Entry) -> bool:
-        return not os.path.isdir(entry["folder"])
+        # a unit's limit is in systemd's keeping, whose folders come and go with the server
+        return not entry.get("unit") and not os.path.isdir(entry["folder"])
 
     def _held(self, promised: bool) -> int:
         """What is no page cache; ``promised`` with all shared buffers, so that they fit when they are touched."""

@@ -129,14 +129,22 @@ count_sent(struct pc_flight *flight, uint32_t bytes)
 		flight->sent += (bytes + flight->largest_request - 1) / flight->largest_request;
 }
 
-/* the device is shared while it completes more than we have sent it; a request that lies in two extents makes two */
+/*
+ * The device is shared while it completes more than we have sent it (a request that lies in two extents makes two), and
+ * where nobody can tell.
+ */
 static void
 watch_others(struct pc_flight *flight, const struct pc_file *file)
 {
 	int64_t		now = now_us();
 	uint64_t	completed;
 
-	if (now - flight->watched_at < WATCH_EVERY || !can_watch(flight, file) || !pc_device_completed(flight->device, &completed))
+	if (!can_watch(flight, file))
+	{
+		flight->shared_until = INT64_MAX;
+		return;
+	}
+	if (now - flight->watched_at < WATCH_EVERY || !pc_device_completed(flight->device, &completed))
 		return;
 	if (flight->watched_at != 0 && completed - flight->completed > flight->sent + flight->sent / 16 + ALWAYS_BETWEEN &&
 		flight->shared_until < now + 4 * WATCH_EVERY)
@@ -382,12 +390,12 @@ choose_large(struct pc_file *file)
 	uint64_t	from = ((uint64_t) file->at * loader->block_size + LARGE_BYTES - 1) / LARGE_BYTES * LARGE_BYTES;
 	uint64_t	to = (uint64_t) file->run_end * loader->block_size;
 
-	file->to = file->large_from = file->large_to = file->run_end;
+	file->to = file->large_from = file->large_to = file->tail = file->run_end;
 	if (loader->window->large == PC_LARGE_NEVER || !loader->window->blocks_in_kernel || LARGE_BYTES % loader->block_size != 0 ||
 		from + 2 * ahead + LARGE_BYTES > to)
 		return;
 	file->large_from = (uint32_t) (from / loader->block_size);
-	file->large_to = (uint32_t) ((to - ahead) / LARGE_BYTES * LARGE_BYTES / loader->block_size);
+	file->large_to = file->tail = (uint32_t) ((to - ahead) / LARGE_BYTES * LARGE_BYTES / loader->block_size);
 	file->to = file->large_from;
 }
 
@@ -546,12 +554,12 @@ pc_send(struct pc_flight *flight, struct pc_file *file, bool wait)
 		else if (file->at < file->to)
 			rc = send_next(flight, file, wait);
 		else if (!wait && file->large_from < file->large_to)
-			file->to = file->large_from = file->large_to = file->run_end;
-		else if (file->to < file->large_to)
+			file->to = file->large_from = file->large_to = file->tail = file->run_end;
+		else if (file->tail < file->run_end)
 		{
 			/* what is behind the large folios comes before them: it has arrived when they have */
-			file->at = file->large_to;
-			file->to = file->run_end;
+			file->at = file->tail;
+			file->to = file->tail = file->run_end;
 		}
 		else if (file->large_from < file->large_to)
 			rc = send_large(flight, file) ? PC_STOPPED : 0;

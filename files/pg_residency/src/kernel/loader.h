@@ -128,7 +128,8 @@ struct pc_file
 	uint32_t	to;				/* before this */
 	uint32_t	large_from;		/* what of the run comes in as large folios, */
 	uint32_t	large_to;		/* before this */
-	uint32_t	run_end;
+	uint32_t	tail;			/* what is behind these and has not been asked for yet, */
+	uint32_t	run_end;		/* before this */
 	bool		sent;			/* everything has been asked for */
 	uint32_t	in_flight;		/* requests */
 	bool		read_ahead;		/* by the kernel too, whose marks a read would follow, beyond what is wanted */

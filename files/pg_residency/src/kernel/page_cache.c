@@ -22,6 +22,7 @@
 
 #define WINDOW_BYTES ((uint64_t) 64 * 1024 * 1024)
 #define SMALLEST_PAGE 4096
+#define SMALLEST_BLOCK 1024
 
 size_t
 pc_page_size(void)
@@ -216,7 +217,7 @@ ask_cachestat(int fd, uint32_t first, uint32_t n, uint32_t block_size, enum pc_t
 static int
 look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t *map, uint64_t *resident, uint64_t *dirty)
 {
-	uint8_t		one[WINDOW_BYTES / SMALLEST_PAGE / 8] = {0};
+	uint8_t		one[WINDOW_BYTES / SMALLEST_BLOCK / 8] = {0};
 	uint32_t	window = (uint32_t) (WINDOW_BYTES / block_size / 8) * 8;	/* so that each begins a byte of the map */
 	bool		partly = false;
 	bool		checked = false;

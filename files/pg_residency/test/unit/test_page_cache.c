@@ -506,11 +506,13 @@ static void
 test_shared_window(void **state)
 {
 	struct pc_loader loader = new_loader(0);
+	struct pc_pace pace = {0};
 	struct pc_file file;
 
 	(void) state;
 	want_runs(BLOCKS, 1);
 	evict_all();
+	loader.pace = &pace;
 	memset(&late_flight, 0, sizeof(late_flight));
 	late_flight.shared_until = INT64_MAX;
 	most_in_flight = 0;
@@ -518,6 +520,8 @@ test_shared_window(void **state)
 	assert_int_equal(pc_start(&file, fd, want, BLOCKS, &loader), 0);
 	assert_int_equal(pc_finish(&late_flight, &file), 0);
 	assert_in_range(most_in_flight, pc_gentle.bytes / 2, pc_gentle.bytes);
+	assert_int_equal(progressed, BLOCKS);
+	assert_int_equal(pace.taken, (uint64_t) BLOCKS * BLOCK);
 	assert_int_equal(late_flight.large_bytes, 0);
 }
 
