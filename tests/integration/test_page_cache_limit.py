@@ -102,6 +102,24 @@ def test_after_a_reboot_nothing_is_set_again(apart, ansible):
     apart.cgroup.limit(-1 if apart.cgroup.v1 else "max")
 
 
+def test_what_another_boot_had_is_not_given_back(apart, ansible):
+    """A limit of now is what was set before the next one, whatever a file from before the reboot says."""
+    arguments = {"method": "cgroup", "data_directory": apart.data}
+    ansible.tasks([task(LIMIT, size="96MB", **arguments)])
+    with open(STATE) as file:
+        entries = json.load(file)
+    for entry in entries.values():
+        entry["boot"] = "another"
+        entry["before"] = 12345
+    with open(STATE, "w") as file:
+        json.dump(entries, file)
+    set_now = limit_of(apart)
+    done, back = ansible.tasks([task(LIMIT, size="64MB", **arguments), task(LIMIT, state="absent", **arguments)])
+    assert done["changed"] and done["before"] == set_now > done["after"]
+    assert back["changed"] and limit_of(apart) == set_now
+    apart.cgroup.limit(-1 if apart.cgroup.v1 else "max")
+
+
 def test_given_back_with_the_server_stopped(apart, ansible):
     """As after a play that failed in between."""
     before = limit_of(apart)

@@ -86,3 +86,11 @@ def test_a_cgroup_of_version_1(system):
     assert limit.describe(limit.get()) == "no limit"
     assert limit.value_for(64 * MIB, limit.get()) == 67 * MIB + 8192
     assert limit.value_for(64 * MIB, 32 * MIB) == 32 * MIB, "never more than there was"
+
+
+def test_a_unit_keeps_its_limit_when_its_cgroup_is_gone(tmp_path):
+    limit = _limit._Cgroup.__new__(_limit._Cgroup)
+    folder = str(tmp_path / "postgresql@15-main.service")
+    assert limit.gone({"unit": None, "folder": folder})
+    assert not limit.gone({"unit": "postgresql@15-main.service", "folder": folder})
+    assert not limit.gone({"unit": None, "folder": str(tmp_path)})
