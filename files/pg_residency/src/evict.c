@@ -14,6 +14,9 @@
 #include "utils/lsyscache.h"
 #include "utils/relcache.h"
 
+#include "kernel/page_cache.h"
+#include "segments.h"
+
 /*
  * What is dirty goes only when it has been written, which the advice itself starts where a checkpoint did not (a
  * standby's may write nothing).  So it is repeated, until nothing went for that many rounds.

@@ -23,6 +23,11 @@
 #include "utils/lsyscache.h"
 #include "utils/varbit.h"
 
+#include "allowance.h"
+#include "interrupts.h"
+#include "kernel/page_cache.h"
+#include "segments.h"
+
 #include "kernel/device.h"
 
 #define ADVISE_WILLNEED 10
@@ -61,15 +66,6 @@ typedef struct Dirty
 	int64		groups;
 	bool		in_group;
 } Dirty;
-
-static void
-need_argument(FunctionCallInfo fcinfo, int n, const char *what)
-{
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", what)));
-}
 
 /* --- which files --- */
 

@@ -1,7 +1,7 @@
 /*
  * shared_buffers.c - what PostgreSQL's own cache holds
  */
-#include "pg_residency.h"
+#include "shared_buffers.h"
 
 #include "access/relation.h"
 #include "catalog/pg_class_d.h"
@@ -10,6 +10,9 @@
 #include "storage/fd.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
+
+#include "kernel/page_cache.h"
+#include "pg_residency.h"
 
 /* what is in shared buffers of one fork of a relation */
 typedef struct ForkBuffers
@@ -165,7 +168,6 @@ compare_packed(const void *a, const void *b)
 	return (pa > pb) - (pa < pb);
 }
 
-/* Looks at all buffers once; takes eight bytes for each. */
 BufferSet *
 collect_shared_buffers(void)
 {
@@ -198,7 +200,6 @@ collect_shared_buffers(void)
 	return set;
 }
 
-/* Marks the segment's blocks that the set has, in maps of that many blocks; false when there is none. */
 bool
 buffers_of_segment(const BufferSet *set, const SegmentId *id, uint32 blocks, uint8 *cool, uint8 *hot)
 {
