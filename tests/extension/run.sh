@@ -35,7 +35,7 @@ cp -R "$source" "$work/src"
 cd "$work/src"
 echo "== build for PostgreSQL $major, no warning allowed"
 make -s PG_CONFIG="$bin/pg_config" COPT=-Werror
-make -s PG_CONFIG="$bin/pg_config" install
+make -s PG_CONFIG="$bin/pg_config" install install-released
 
 echo "== unit tests"
 make -s PG_CONFIG="$bin/pg_config" check-unit

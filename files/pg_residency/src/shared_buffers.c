@@ -13,6 +13,7 @@
 
 #include "kernel/page_cache.h"
 #include "pg_residency.h"
+#include "relations.h"
 
 /* what is in shared buffers of one fork of a relation */
 typedef struct ForkBuffers
@@ -298,11 +299,8 @@ residency_buffers(PG_FUNCTION_ARGS)
 	SegmentId	wanted;
 	Relation	rel;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("the relation must not be null")));
-	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
+	need_argument(fcinfo, 0, "the relation");
+	rel = open_relation(PG_GETARG_OID(0));
 	if (!RELKIND_HAS_STORAGE(rel->rd_rel->relkind) || RelationUsesLocalBuffers(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
