@@ -11,6 +11,7 @@
 #include "storage/fd.h"
 #include "storage/latch.h"
 
+#include "kernel/page_cache.h"
 #include "relations.h"
 
 /*

@@ -8,10 +8,14 @@
 #include <unistd.h>
 
 #include "access/xact.h"
-#include "kernel/device.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "storage/latch.h"
+
+#include "allowance.h"
+#include "interrupts.h"
+#include "kernel/device.h"
+#include "kernel/page_cache.h"
 
 /*
  * advice to drop a dirty page starts writing it: it is repeated until nothing went for that many

@@ -15,6 +15,7 @@
 #include "utils/lsyscache.h"
 #include "utils/varbit.h"
 
+#include "kernel/page_cache.h"
 #include "page_map.h"
 #include "relations.h"
 
@@ -23,15 +24,6 @@
 #define ADVISE_NORMAL 30
 #define ADVISE_SEQUENTIAL 40
 #define ADVISE_RANDOM 50
-
-static void
-need_argument(FunctionCallInfo fcinfo, int n, const char *what)
-{
-	if (PG_ARGISNULL(n))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be null", what)));
-}
 
 static ForkNumber
 fork_argument(FunctionCallInfo fcinfo, int n)

@@ -12,6 +12,8 @@
 #include "nodes/pg_list.h"
 #include "utils/relcache.h"
 
+#include "segments.h"
+
 /*
  * Opens a relation of any kind under AccessShareLock.  One that does not exist, or was dropped
  * while its lock was waited for, is an error.  The caller closes it, and decides how long it stays
