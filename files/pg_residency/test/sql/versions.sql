@@ -54,6 +54,7 @@ CREATE EXTENSION pg_residency SCHEMA "Else Where" VERSION '0.1.0';
 \set VERBOSITY default
 SELECT count(*) FROM "Else Where".residency_jobs;
 SELECT * FROM "Else Where".residency_snapshot('of_a_former_version', 1);
+SELECT "Else Where".residency_names('of_a_former_version');
 SELECT count(*) > 0 AS sees FROM "Else Where".residency_segments();
 
 -- the new SQL and a library of before, which a session may still have (the context is another one from 18 on)
