@@ -19,6 +19,7 @@ stop() {
 	[ -z "${fuzzer:-}" ] || pkill -P "$fuzzer" || true
 	[ ! -e "$work/data/postmaster.pid" ] || as_postgres "$bin/pg_ctl" -D "$work/data" -m immediate -s stop || true
 	[ ! -e "$work/device" ] || umount "$work/device" || true
+	[ ! -e "$work/cgroup" ] || { rmdir "$group"; umount "$work/cgroup"; } || true
 	rm -rf --one-file-system "$work"
 }
 as_postgres() { setpriv --reuid postgres --regid postgres --init-groups env HOME="$work" "$@"; }
@@ -49,7 +50,24 @@ else
 	rmdir "$work/device"
 fi
 
-chown -R postgres: "$work"
+# the replication tests run in a control group of their own, whose reads they can slow down
+mkdir "$work/cgroup"
+group=$work/cgroup/pg_residency_test.$$
+for version in blkio io; do
+	case $version in
+		blkio) mount -t cgroup -o blkio none "$work/cgroup" 2>"$work/cgroup.log" && limit=$group/blkio.throttle.read_bps_device || continue ;;
+		io) mount -t cgroup2 none "$work/cgroup" 2>"$work/cgroup.log" && limit=$group/io.max || break ;;
+	esac
+	[ "$version" = blkio ] || echo +io 2>"$work/cgroup.log" >"$work/cgroup/cgroup.subtree_control" || true
+	mkdir "$group"
+	[ -e "$limit" ] && chown postgres "$limit" && export PG_RESIDENCY_THROTTLE="$limit" && break
+	rmdir "$group"
+	umount "$work/cgroup"
+done
+[ -n "${PG_RESIDENCY_THROTTLE:-}" ] || rmdir "$work/cgroup"
+
+find "$work" -mindepth 1 -maxdepth 1 ! -name cgroup -exec chown -R postgres: {} +
+chown postgres: "$work"
 seconds=${FUZZ_SECONDS:-60}
 if [ "$seconds" -gt 0 ]; then
 	echo "== fuzzing the reader of snapshots beside what follows, for $seconds s"
@@ -66,9 +84,17 @@ cat >>"$work/data/postgresql.conf" <<-CONF
 	max_wal_size = 4GB
 CONF
 as_postgres "$bin/pg_ctl" -D "$work/data" -l "$work/server.log" -s -w start
-if ! as_postgres make -s PG_CONFIG="$bin/pg_config" PGHOST="$work" TAP_TESTS= installcheck; then
-	[ "${EXPECT:-0}" = 0 ] || { cp results/*.out "$source/test/expected/"; chown --reference="$source" "$source"/test/expected/*; }
-	cat regression.diffs
+failed=
+for kind in ISOLATION REGRESS; do
+	# those of the other kind
+	as_postgres make -s PG_CONFIG="$bin/pg_config" PGHOST="$work" TAP_TESTS= "$kind=" installcheck || failed=1
+done
+if [ -n "$failed" ]; then
+	[ "${EXPECT:-0}" = 0 ] || {
+		find results output_iso/results -name '*.out' -exec cp -t "$source/test/expected" {} +
+		chown --reference="$source" "$source"/test/expected/*
+	}
+	find . -name regression.diffs -exec cat {} +
 	exit 1
 fi
 if [ -e "${PGFINCORE:-}/sql/pgfincore.sql" ]; then
@@ -90,7 +116,11 @@ fi
 as_postgres "$bin/pg_ctl" -D "$work/data" -m fast -s stop
 
 echo "== replication tests"
-as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= installcheck || {
+(
+	# shellcheck disable=SC2016  # its parent, this subshell
+	[ -z "${PG_RESIDENCY_THROTTLE:-}" ] || sh -c 'echo $PPID >"$1"' sh "$group/cgroup.procs"
+	as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= ISOLATION= installcheck
+) || {
 	tail -n 30 tmp_check/log/*.log
 	exit 1
 }
