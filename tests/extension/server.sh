@@ -1,0 +1,63 @@
+# shellcheck shell=sh
+# A PostgreSQL to test in: sourced by run.sh and stress.sh with $major set.
+#
+# The servers are a copy of the installed PostgreSQL, which finds its files relative to itself: the extension is
+# installed there, and nothing on this host changes.  They run as the user postgres, which needs root.
+
+here=$(cd "$(dirname "$0")" && pwd)
+source=$(cd "$here/../../files/pg_residency" && pwd)
+
+# PostgreSQL refuses to run as root and must be able to get here; page cache tests need a real file system
+work=$(mktemp -d /var/tmp/pg_residency_test.XXXXXX)
+stop() {
+	[ -z "${fuzzer:-}" ] || pkill -P "$fuzzer" || true
+	for pidfile in "$work"/*/postmaster.pid "$work"/*/*/postmaster.pid; do
+		[ ! -e "$pidfile" ] || as_postgres "$bin/pg_ctl" -D "$(dirname "$pidfile")" -m immediate -s stop || true
+	done
+	[ ! -e "$work/device" ] || umount "$work/device" || true
+	rm -rf --one-file-system "$work"
+}
+as_postgres() { setpriv --reuid postgres --regid postgres --init-groups env HOME="$work" "$@"; }
+trap stop EXIT
+trap 'exit 1' HUP INT TERM
+chmod 755 "$work"
+for part in lib share include; do
+	mkdir -p "$work/usr/$part/postgresql"
+	cp -R "/usr/$part/postgresql/$major" "$work/usr/$part/postgresql/"
+done
+bin=$work/usr/lib/postgresql/$major/bin
+
+build_extension() {
+	cp -R "$source" "$work/src"
+	cd "$work/src"
+	echo "== build for PostgreSQL $major, no warning allowed"
+	make -s PG_CONFIG="$bin/pg_config" COPT=-Werror
+	make -s PG_CONFIG="$bin/pg_config" install
+}
+
+# a tablespace on a device of its own, where this host can have one
+make_device() {
+	truncate -s "${1:-256M}" "$work/device.img"
+	mkdir "$work/device"
+	if mkfs.ext4 -q "$work/device.img" && mount -o loop "$work/device.img" "$work/device"; then
+		export PG_RESIDENCY_DEVICE="$work/device"
+	else
+		rmdir "$work/device"
+	fi
+}
+
+# The clusters of this host agree in /dev/shm; those of the stress test among themselves.
+stress() {
+	echo "== stress: seed ${STRESS_SEED:-1}, $1 s"
+	mkdir "$work/stress"
+	chown postgres: "$work/stress"
+	chmod 755 "$work/stress"
+	# shellcheck disable=SC2016  # the inner shell's
+	unshare --mount --propagation private sh -c 'mount -t tmpfs tmpfs /dev/shm && exec "$@"' sh \
+		nice -n 5 /usr/bin/python3 "$here/stress.py" --bindir "$bin" --work "$work/stress" \
+		--seed "${STRESS_SEED:-1}" --seconds "$1" --device "${PG_RESIDENCY_DEVICE:-}" --without "${STRESS_WITHOUT:-}" || {
+		[ -z "${STRESS_KEEP:-}" ] || cp -a "$work/stress" "$STRESS_KEEP"
+		return 1
+	}
+	rm -rf --one-file-system "$work/stress"
+}
