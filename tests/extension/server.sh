@@ -4,6 +4,13 @@
 # The servers are a copy of the installed PostgreSQL, which finds its files relative to itself: the extension is
 # installed there, and nothing on this host changes.  They run as the user postgres, which needs root.
 
+# The clusters of a host agree in /dev/shm: those of this test only among themselves, in a namespace of their own.
+if [ -z "${PG_RESIDENCY_ALONE:-}" ]; then
+	# shellcheck disable=SC2016  # the inner shell's
+	exec unshare --mount --propagation private sh -c 'mount -t tmpfs tmpfs /dev/shm && exec "$@"' sh \
+		env PG_RESIDENCY_ALONE=1 "$0" "$@"
+fi
+
 here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../../files/pg_residency" && pwd)
 
@@ -39,23 +46,20 @@ build_extension() {
 make_device() {
 	truncate -s "${1:-256M}" "$work/device.img"
 	mkdir "$work/device"
-	if mkfs.ext4 -q "$work/device.img" && mount -o loop "$work/device.img" "$work/device"; then
+	if command -v mkfs.ext4 >/dev/null && mkfs.ext4 -q "$work/device.img" && mount -o loop "$work/device.img" "$work/device"; then
 		export PG_RESIDENCY_DEVICE="$work/device"
 	else
 		rmdir "$work/device"
 	fi
 }
 
-# The clusters of this host agree in /dev/shm; those of the stress test among themselves.
+# A primary and its standby under everything at once, for so many seconds.
 stress() {
 	echo "== stress: seed ${STRESS_SEED:-1}, $1 s"
 	mkdir "$work/stress"
 	chown postgres: "$work/stress"
-	chmod 755 "$work/stress"
-	# shellcheck disable=SC2016  # the inner shell's
-	unshare --mount --propagation private sh -c 'mount -t tmpfs tmpfs /dev/shm && exec "$@"' sh \
-		nice -n 5 /usr/bin/python3 "$here/stress.py" --bindir "$bin" --work "$work/stress" \
-		--seed "${STRESS_SEED:-1}" --seconds "$1" --device "${PG_RESIDENCY_DEVICE:-}" --without "${STRESS_WITHOUT:-}" || {
+	nice -n 5 /usr/bin/python3 "$here/stress.py" --bindir "$bin" --work "$work/stress" --seed "${STRESS_SEED:-1}" \
+		--seconds "$1" --device "${PG_RESIDENCY_DEVICE:-}" --without "${STRESS_WITHOUT:-}" || {
 		[ -z "${STRESS_KEEP:-}" ] || cp -a "$work/stress" "$STRESS_KEEP"
 		return 1
 	}
