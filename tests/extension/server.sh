@@ -39,7 +39,7 @@ build_extension() {
 	cd "$work/src"
 	echo "== build for PostgreSQL $major, no warning allowed"
 	make -s PG_CONFIG="$bin/pg_config" COPT=-Werror
-	make -s PG_CONFIG="$bin/pg_config" install
+	make -s PG_CONFIG="$bin/pg_config" install install-released
 }
 
 # a tablespace on a device of its own, where this host can have one

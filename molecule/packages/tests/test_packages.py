@@ -20,7 +20,10 @@ PACKAGE = "postgresql-15-pg-residency"
 SOURCE = os.path.join(os.path.dirname(__file__), "../../../files/pg_residency")
 with open(SOURCE + "/pg_residency.control", encoding="utf-8") as control:
     VERSION = re.search("default_version = '(.+)'", control.read()).group(1)
-ALL_FILES = "pg_residency.so pg_residency--0.1.0--0.2.0.sql pg_residency--0.1.0.sql pg_residency.control"
+ALL_FILES = (
+    f"pg_residency.so pg_residency--0.1.0--{VERSION}.sql pg_residency--0.2.0--{VERSION}.sql pg_residency--{VERSION}.sql"
+    " pg_residency.control"
+)
 
 every_host = pytest.mark.parametrize("name", MAJORS)
 
