@@ -65,6 +65,7 @@ as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= installcheck || {
 	tail -n 30 tmp_check/log/*.log
 	exit 1
 }
+users
 if [ "${STRESS_SECONDS:-60}" -gt 0 ]; then
 	stress "${STRESS_SECONDS:-60}"
 fi

@@ -18,7 +18,7 @@ source=$(cd "$here/../../files/pg_residency" && pwd)
 work=$(mktemp -d /var/tmp/pg_residency_test.XXXXXX)
 stop() {
 	[ -z "${fuzzer:-}" ] || pkill -P "$fuzzer" || true
-	for pidfile in "$work"/*/postmaster.pid "$work"/*/*/postmaster.pid; do
+	for pidfile in "$work"/*/postmaster.pid "$work"/stress/*/postmaster.pid; do
 		[ ! -e "$pidfile" ] || as_postgres "$bin/pg_ctl" -D "$(dirname "$pidfile")" -m immediate -s stop || true
 	done
 	[ ! -e "$work/device" ] || umount "$work/device" || true
@@ -51,6 +51,13 @@ make_device() {
 	else
 		rmdir "$work/device"
 	fi
+}
+
+# Clusters of two users of the operating system.
+users() {
+	echo "== clusters of two users"
+	mkdir "$work/users"
+	/usr/bin/python3 "$here/users.py" --bindir "$bin" --work "$work/users"
 }
 
 # A primary and its standby under everything at once, for so many seconds.
