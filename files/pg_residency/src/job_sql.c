@@ -214,9 +214,9 @@ restore_here(const struct sf_segment *segment, SegmentOutcome *total)
 	pfree(control);
 }
 
-PG_FUNCTION_INFO_V1(residency_restore);
+PG_FUNCTION_INFO_V1(residency_restore_segment);
 Datum
-residency_restore(PG_FUNCTION_ARGS)
+residency_restore_segment(PG_FUNCTION_ARGS)
 {
 	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
 	TupleDesc	tupdesc = result_row(fcinfo, OUTCOME_COLUMNS);
@@ -235,4 +235,12 @@ residency_restore(PG_FUNCTION_ARGS)
 	host_note_bytes((uint64) outcome.loaded * BLCKSZ, true);
 	outcome_values(number, &outcome, values, nulls);
 	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
+}
+
+/* its name until 0.3.0, when it did not say that it restores a single segment */
+PG_FUNCTION_INFO_V1(residency_restore);
+Datum
+residency_restore(PG_FUNCTION_ARGS)
+{
+	return residency_restore_segment(fcinfo);
 }

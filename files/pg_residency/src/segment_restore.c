@@ -56,6 +56,18 @@ outcome_add(SegmentOutcome *total, const SegmentOutcome *o)
 	total->failed += o->failed;
 }
 
+void
+outcome_subtract(SegmentOutcome *total, const SegmentOutcome *o)
+{
+	total->wanted -= o->wanted;
+	total->resident -= o->resident;
+	total->loaded -= o->loaded;
+	total->extra -= o->extra;
+	total->over_budget -= o->over_budget;
+	total->gone -= o->gone;
+	total->failed -= o->failed;
+}
+
 const char *
 outcome_reason(const SegmentOutcome *o)
 {

@@ -51,6 +51,7 @@ outcome_settled(const SegmentOutcome *o)
 }
 
 extern void outcome_add(SegmentOutcome *total, const SegmentOutcome *o);
+extern void outcome_subtract(SegmentOutcome *total, const SegmentOutcome *o);
 
 /* in words; NULL for REASON_NONE */
 extern const char *outcome_reason(const SegmentOutcome *o);

@@ -13,16 +13,7 @@
 
 #include "postgres.h"
 
-#include "snapshot_file.h"
-
-typedef struct Generation
-{
-	char		name[SF_NAME_BYTES];
-	int			generation;		/* 0: the one that the bare name means */
-} Generation;
-
-/* name@generation */
-#define LABEL_BYTES (SF_NAME_BYTES + 16)
+#include "generations.h"
 
 typedef struct ResidencySnapshot
 {
@@ -34,15 +25,6 @@ typedef struct ResidencySnapshot
 	const char *problem;		/* why it cannot be used here; NULL when it can */
 	bool		damaged;		/* then the header is not to be read */
 } ResidencySnapshot;
-
-/* Splits "name" or "name@3"; any other text is an error. */
-extern void parse_name(const char *text, Generation *g, bool generation_allowed);
-
-/* Every snapshot here, by name and generation. */
-extern Generation *list_generations(int *count);
-
-/* The generation that is meant by its bare name; 0 when there is none. */
-extern int	current_generation(const char *name, const Generation *list, int count);
 
 /*
  * Takes a snapshot of the whole cluster as the next generation of the name, with its relations'
@@ -61,11 +43,5 @@ extern struct sf_segment *snapshot_segments(const ResidencySnapshot *snapshot);
 
 /* Removes all generations of a name, or one; how many there were. */
 extern int	snapshot_drop(const char *name);
-
-/* The path of the file with its relations' names; palloc'd. */
-extern char *names_path(const Generation *g);
-
-/* The error for a name that there is no snapshot of. */
-extern void report_unknown(const char *name) pg_attribute_noreturn();
 
 #endif
