@@ -308,32 +308,3 @@ residency_current_names(PG_FUNCTION_ARGS)
 	put_names(rsinfo, names_now(databases, count));
 	return (Datum) 0;
 }
-
-/* --- of the SQL until 0.2.0, which a database may still have --- */
-
-static void
-report_former_function(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("the SQL of extension pg_residency in this database is older than its library %s",
-					PG_RESIDENCY_VERSION),
-			 errdetail("The server itself names the relations of a snapshot now."),
-			 errhint("Run ALTER EXTENSION pg_residency UPDATE in this database.")));
-}
-
-PG_FUNCTION_INFO_V1(residency_set_names);
-Datum
-residency_set_names(PG_FUNCTION_ARGS)
-{
-	report_former_function();
-	PG_RETURN_VOID();
-}
-
-PG_FUNCTION_INFO_V1(residency_names);
-Datum
-residency_names(PG_FUNCTION_ARGS)
-{
-	report_former_function();
-	PG_RETURN_NULL();
-}
