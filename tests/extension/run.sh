@@ -3,69 +3,24 @@
 #
 #   tests/extension/run.sh [major]      the PostgreSQL to test, 15 by default; its packages are installed
 #
-# Needs root, to run the servers as the user postgres. They are a copy of the installed PostgreSQL, which finds its files
-# relative to itself: the extension is installed there, and nothing on this machine changes.
+# Needs root, to run the servers as the user postgres; see server.sh. Everything at once follows (stress.py) for
+# STRESS_SECONDS, 60 by default, 0 for not at all, with STRESS_SEED.
 # Beside them the reader of snapshots is fuzzed for FUZZ_SECONDS, 60 by default, 0 for not at all.
 # With PGFINCORE=, the folder of pgfincore's source, its own regression test runs too, with our functions.
 # With EXPECT=1 the SQL tests' results become what is expected; look at the difference before committing it.
 set -eu
 
 major=${1:-15}
-source=$(cd "$(dirname "$0")/../../files/pg_residency" && pwd)
+# shellcheck source=tests/extension/server.sh
+. "$(dirname "$0")/server.sh"
 
-# PostgreSQL refuses to run as root and must be able to get here; page cache tests need a real file system
-work=$(mktemp -d /var/tmp/pg_residency_test.XXXXXX)
-stop() {
-	[ -z "${fuzzer:-}" ] || pkill -P "$fuzzer" || true
-	[ ! -e "$work/data/postmaster.pid" ] || as_postgres "$bin/pg_ctl" -D "$work/data" -m immediate -s stop || true
-	[ ! -e "$work/device" ] || umount "$work/device" || true
-	[ ! -e "$work/cgroup" ] || { rmdir "$group"; umount "$work/cgroup"; } || true
-	rm -rf --one-file-system "$work"
-}
-as_postgres() { setpriv --reuid postgres --regid postgres --init-groups env HOME="$work" "$@"; }
-trap stop EXIT
-trap 'exit 1' HUP INT TERM
-chmod 755 "$work"
-for part in lib share include; do
-	mkdir -p "$work/usr/$part/postgresql"
-	cp -R "/usr/$part/postgresql/$major" "$work/usr/$part/postgresql/"
-done
-bin=$work/usr/lib/postgresql/$major/bin
-
-cp -R "$source" "$work/src"
-cd "$work/src"
-echo "== build for PostgreSQL $major, no warning allowed"
-make -s PG_CONFIG="$bin/pg_config" COPT=-Werror
-make -s PG_CONFIG="$bin/pg_config" install install-released
+build_extension
 
 echo "== unit tests"
 make -s PG_CONFIG="$bin/pg_config" check-unit
 
-# a tablespace on a device of its own, where this machine can have one
-truncate -s 256M "$work/device.img"
-mkdir "$work/device"
-if mkfs.ext4 -q "$work/device.img" && mount -o loop "$work/device.img" "$work/device"; then
-	export PG_RESIDENCY_DEVICE="$work/device"
-else
-	rmdir "$work/device"
-fi
-
-# the replication tests run in a control group of their own, whose reads they can slow down
-mkdir "$work/cgroup"
-group=$work/cgroup/pg_residency_test.$$
-for version in blkio io; do
-	case $version in
-		blkio) mount -t cgroup -o blkio none "$work/cgroup" 2>"$work/cgroup.log" && limit=$group/blkio.throttle.read_bps_device || continue ;;
-		io) mount -t cgroup2 none "$work/cgroup" 2>"$work/cgroup.log" && limit=$group/io.max || break ;;
-	esac
-	[ "$version" = blkio ] || echo +io 2>"$work/cgroup.log" >"$work/cgroup/cgroup.subtree_control" || true
-	mkdir "$group"
-	[ -e "$limit" ] && chown postgres "$limit" && export PG_RESIDENCY_THROTTLE="$limit" && break
-	rmdir "$group"
-	umount "$work/cgroup"
-done
-[ -n "${PG_RESIDENCY_THROTTLE:-}" ] || rmdir "$work/cgroup"
-
+make_device
+make_throttle
 find "$work" -mindepth 1 -maxdepth 1 ! -name cgroup -exec chown -R postgres: {} +
 chown postgres: "$work"
 seconds=${FUZZ_SECONDS:-60}
@@ -124,6 +79,10 @@ echo "== replication tests"
 	tail -n 30 tmp_check/log/*.log
 	exit 1
 }
+users
+if [ "${STRESS_SECONDS:-60}" -gt 0 ]; then
+	stress "${STRESS_SECONDS:-60}"
+fi
 if [ -n "${fuzzer:-}" ]; then
 	wait "$fuzzer" || {
 		echo "The fuzzer found something, or did not run:"

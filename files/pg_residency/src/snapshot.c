@@ -24,6 +24,9 @@
 /* written out when that much has come together */
 #define WRITE_BYTES (256 * 1024)
 
+/* a snapshot that has all but this part of what another has is as full; the kernel is not exact */
+#define AS_FULL 50
+
 /* milliseconds that the lock of the directory's snapshots is waited for */
 #define PATIENCE 10000
 
@@ -394,8 +397,9 @@ take(Generation *g, int keep, bool force, const char *path, const char *names)
 		w.header.measure = fullest(candidates, ncandidates, &measure);
 		if (w.header.wanted < w.header.measure / 2)
 			w.header.flags |= SF_FLAG_THIN;
-		if (w.header.wanted >= w.header.measure)
-			measure = 0;		/* it is the new one */
+		/* the fullest stays, however many are newer; this one takes its place when it is as full */
+		if (w.header.wanted >= w.header.measure - w.header.measure / AS_FULL)
+			measure = 0;
 	}
 	finish_file(&w);
 
