@@ -20,7 +20,9 @@ echo "== unit tests"
 make -s PG_CONFIG="$bin/pg_config" check-unit
 
 make_device
-chown -R postgres: "$work"
+make_throttle
+find "$work" -mindepth 1 -maxdepth 1 ! -name cgroup -exec chown -R postgres: {} +
+chown postgres: "$work"
 seconds=${FUZZ_SECONDS:-60}
 if [ "$seconds" -gt 0 ]; then
 	echo "== fuzzing the reader of snapshots beside what follows, for $seconds s"
@@ -37,9 +39,17 @@ cat >>"$work/data/postgresql.conf" <<-CONF
 	max_wal_size = 4GB
 CONF
 as_postgres "$bin/pg_ctl" -D "$work/data" -l "$work/server.log" -s -w start
-if ! as_postgres make -s PG_CONFIG="$bin/pg_config" PGHOST="$work" TAP_TESTS= installcheck; then
-	[ "${EXPECT:-0}" = 0 ] || { cp results/*.out "$source/test/expected/"; chown --reference="$source" "$source"/test/expected/*; }
-	cat regression.diffs
+failed=
+for kind in ISOLATION REGRESS; do
+	# those of the other kind
+	as_postgres make -s PG_CONFIG="$bin/pg_config" PGHOST="$work" TAP_TESTS= "$kind=" installcheck || failed=1
+done
+if [ -n "$failed" ]; then
+	[ "${EXPECT:-0}" = 0 ] || {
+		find results output_iso/results -name '*.out' -exec cp -t "$source/test/expected" {} +
+		chown --reference="$source" "$source"/test/expected/*
+	}
+	find . -name regression.diffs -exec cat {} +
 	exit 1
 fi
 if [ -e "${PGFINCORE:-}/sql/pgfincore.sql" ]; then
@@ -61,7 +71,11 @@ fi
 as_postgres "$bin/pg_ctl" -D "$work/data" -m fast -s stop
 
 echo "== replication tests"
-as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= installcheck || {
+(
+	# shellcheck disable=SC2016  # its parent, this subshell
+	[ -z "${PG_RESIDENCY_THROTTLE:-}" ] || sh -c 'echo $PPID >"$1"' sh "$group/cgroup.procs"
+	as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= ISOLATION= installcheck
+) || {
 	tail -n 30 tmp_check/log/*.log
 	exit 1
 }

@@ -22,6 +22,7 @@ stop() {
 		[ ! -e "$pidfile" ] || as_postgres "$bin/pg_ctl" -D "$(dirname "$pidfile")" -m immediate -s stop || true
 	done
 	[ ! -e "$work/device" ] || umount "$work/device" || true
+	[ ! -e "$work/cgroup" ] || { rmdir "$group"; umount "$work/cgroup"; } || true
 	rm -rf --one-file-system "$work"
 }
 as_postgres() { setpriv --reuid postgres --regid postgres --init-groups env HOME="$work" "$@"; }
@@ -51,6 +52,24 @@ make_device() {
 	else
 		rmdir "$work/device"
 	fi
+}
+
+# a control group for the replication tests, whose reads they can slow down
+make_throttle() {
+	mkdir "$work/cgroup"
+	group=$work/cgroup/pg_residency_test.$$
+	for version in blkio io; do
+		case $version in
+			blkio) mount -t cgroup -o blkio none "$work/cgroup" 2>"$work/cgroup.log" && limit=$group/blkio.throttle.read_bps_device || continue ;;
+			io) mount -t cgroup2 none "$work/cgroup" 2>"$work/cgroup.log" && limit=$group/io.max || break ;;
+		esac
+		[ "$version" = blkio ] || echo +io 2>"$work/cgroup.log" >"$work/cgroup/cgroup.subtree_control" || true
+		mkdir "$group"
+		[ -e "$limit" ] && chown postgres "$limit" && export PG_RESIDENCY_THROTTLE="$limit" && break
+		rmdir "$group"
+		umount "$work/cgroup"
+	done
+	[ -n "${PG_RESIDENCY_THROTTLE:-}" ] || rmdir "$work/cgroup"
 }
 
 # Clusters of two users of the operating system.

@@ -133,7 +133,7 @@ CREATE FUNCTION residency_restore_segment(
     OUT segment_no int, OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint,
     OUT over_budget bigint, OUT gone bigint, OUT failed bigint, OUT reason text)
 RETURNS record
-AS 'MODULE_PATHNAME', 'residency_restore_segment' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+AS 'MODULE_PATHNAME', 'residency_restore' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION residency_restore_segment(text, int) IS 'restores one segment of a snapshot in this session';
 COMMENT ON FUNCTION residency_restore(text, int) IS 'the former name of residency_restore_segment()';
 
