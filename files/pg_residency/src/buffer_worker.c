@@ -23,7 +23,6 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
-#include "allowance.h"
 #include "compat.h"
 #include "directory.h"
 #include "interrupts.h"

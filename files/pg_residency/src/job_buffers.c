@@ -1,11 +1,12 @@
 /*
  * job_buffers.c - the last stage of a job that fills shared buffers too
  */
-#include "job_run.h"
+#include "job_buffers.h"
 
 #include "storage/fd.h"
 
 #include "buffer_worker.h"
+#include "job_lanes.h"
 #include "kernel/page_cache.h"
 #include "shared_buffers.h"
 
