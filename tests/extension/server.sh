@@ -39,7 +39,7 @@ build_extension() {
 	cp -R "$source" "$work/src"
 	cd "$work/src"
 	echo "== build for PostgreSQL $major, no warning allowed"
-	make -s PG_CONFIG="$bin/pg_config" COPT=-Werror
+	make -s PG_CONFIG="$bin/pg_config" COPT="-Werror ${EXTENSION_CFLAGS:-}"
 	make -s PG_CONFIG="$bin/pg_config" install install-released
 }
 

@@ -93,7 +93,7 @@ my $file = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relat
 # past PostgreSQL, which would clear its buffers too
 system_or_bail('dd', "of=$file", 'oflag=nocache', 'conv=notrunc,fdatasync', 'count=0', 'status=none');
 my $held = $node->safe_psql('postgres', "SELECT count(*) FROM residency_buffers('still') WHERE fork = 'main'");
-$job = start_restore($node, 'still', '{"rate": 12000000}');
+$job = start_restore($node, 'still', '{"rate": 12000000, "gap_blocks": 0}');
 for (1 .. 8)
 {
 	$node->safe_psql('postgres', 'SELECT count(filler) FROM other; UPDATE other SET a = a WHERE a % 7 = 0');
@@ -103,6 +103,8 @@ wait_for_job($node, $job);
 is(job($node, $job, 'state, failed, over_budget'), 'done|0|0', "a table that nobody touches does not fail, $held of its blocks in shared buffers at the start")
   or diag($node->safe_psql('postgres', "SELECT relfilenumber, fork, wanted, resident, failed, reason FROM residency_job_segments($job) WHERE failed > 0"));
 is(job($node, $job, SUMS), 't', 'its sums hold');
+is($node->safe_psql('postgres', "SELECT sum(resident) >= 2990 FROM residency_snapshot_segments('still') WHERE relfilenumber = pg_relation_filenode('still') AND fork = 'main'"),
+	't', 'and it is there') or diag(cached($node, 'still'));
 
 # --- a killed worker's job says that it was killed
 $node->safe_psql('postgres', "SELECT residency_evict('still')");

@@ -78,7 +78,7 @@ $node->stop;
 my ($a, $b, $c) = map { new_node($_, "shared_buffers = 1MB\n") } qw(a b c);
 for ($a, $b)
 {
-	$_->safe_psql('postgres', wide_table('wide', 5000) . "CHECKPOINT; SELECT residency_snapshot('warm', 1)");
+	$_->safe_psql('postgres', wide_table('wide', 5000) . wide_table('tiny', 20) . "CHECKPOINT; SELECT residency_snapshot('warm', 1)");
 	$_->safe_psql('postgres', "SELECT residency_evict('wide')");
 }
 my $elsewhere = 'SELECT restored_elsewhere_bytes FROM residency_budget()';
@@ -86,8 +86,10 @@ my $others = $c->safe_psql('postgres', $elsewhere);
 restore($a, 'warm');
 my $told = $c->safe_psql('postgres', $elsewhere) - $others;
 cmp_ok($told, '>=', 4900 * 8192, 'what a cluster restored is told to the others');
-my $segment = $a->safe_psql('postgres', "SELECT segment_no FROM residency_snapshot_segments('warm') WHERE wanted BETWEEN 1 AND 3 LIMIT 1");
-$a->safe_psql('postgres', "SELECT residency_restore('warm', $segment)");
+my $segment = $a->safe_psql('postgres', "SELECT residency_evict('tiny'); SELECT segment_no FROM residency_snapshot_segments('warm')
+	WHERE relfilenumber = pg_relation_filenode('tiny') AND fork = 'main' AND database = (SELECT oid FROM pg_database WHERE datname = 'postgres')");
+$segment =~ s/.*\n//s;
+is($a->safe_psql('postgres', "SELECT loaded >= 15 FROM residency_restore('warm', $segment)"), 't', 'one segment is restored');
 cmp_ok($c->safe_psql('postgres', $elsewhere) - $others, '>=', $told, 'a restore of one segment does not replace it');
 
 # (b has the turn)
