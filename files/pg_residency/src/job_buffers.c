@@ -16,7 +16,10 @@ has_buffers(const struct sf_segment *segment)
 	return segment->layers[SF_BUFFERS_COOL].blocks + segment->layers[SF_BUFFERS_HOT].blocks > 0;
 }
 
-/* the databases that have something in shared buffers to bring back, InvalidOid for the shared catalogs */
+/*
+ * the databases that have something in shared buffers to bring back, InvalidOid for the shared
+ * catalogs
+ */
 static List *
 databases_of(const Run *run)
 {
