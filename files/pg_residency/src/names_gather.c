@@ -216,7 +216,9 @@ wanted_files(const NamesTask *task)
 	snprintf(path, sizeof(path), "%s.snapshot.%d", RESIDENCY_TEMP_PREFIX, (int) task->asker);
 	data = (uint8 *) read_whole_file(path, &size);
 	if (data == NULL || sf_check(data, size, &header, check_for_interrupts) != NULL)
-		elog(ERROR, "snapshot file \"%s\" is not there any more", path);
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("the snapshot whose names were asked for was given up")));
 	files = oid_table("residency files", sizeof(OidPair));
 	while (sf_next_segment(data, &header, &at, &segment))
 		if (segment.database == task->database || segment.database == InvalidOid)
