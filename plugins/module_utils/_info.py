@@ -167,6 +167,7 @@ def _capabilities_of(path: str, capabilities: Callable[[str], Dict[str, Any]]) -
 
 def _wait(session: Session, options: Options, result: Dict[str, Any]) -> str:
     snapshot = _snapshot.find(session, options.snapshot or "")
+    result["warnings"] += snapshot["warnings"]
     name = _snapshot.full_name(snapshot)
     end = time.monotonic() + options.wait_timeout
     while True:

@@ -154,9 +154,10 @@ def collect(rows: Iterable[Row]) -> Names:
         if row["kind"] != "database":
             relations.append(row)
             continue
-        names.databases[row["database"]] = row["name"]
+        if row["name"]:  # nobody knows that of a database that was dropped meanwhile
+            names.databases[row["database"]] = row["name"]
         if row["problem"] and row["name"] != "template0":  # which is closed by design
-            names.unnamed[row["name"]] = row["problem"]
+            names.unnamed[row["name"] or "OID %d" % row["database"]] = row["problem"]
     for row in relations:
         place = Place(row["database"], row["tablespace"], row["relfilenumber"])
         names.relations[place] = Relation(

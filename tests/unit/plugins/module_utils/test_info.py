@@ -190,6 +190,15 @@ def test_waits_until_it_is_warm():
     assert result["msg"] == "warm@3: 90 % of 640 kB is resident."
 
 
+def test_thin_generations_are_named():
+    """So that a probe that never succeeds can be understood."""
+    snapshots = [snapshot_row(current=True), snapshot_row(generation=4, thin=True, measure=400)]
+    amounts = [{"wanted": 100, "resident": 100, "gone": 0}]
+    result = look(server(residency_snapshots=snapshots, residency_snapshot_segments=amounts), options(snapshot="warm"))
+    assert result["residency"]["snapshot"] == "warm@3"
+    assert result["warnings"] == ["'warm' means warm@3: warm@4 is newer and thin (less than half as full)."]
+
+
 def test_does_not_wait_unless_told():
     amounts = [{"wanted": 100, "resident": 10, "gone": 0}]
     result = look(server(residency_snapshot_segments=amounts), options(snapshot="warm"))

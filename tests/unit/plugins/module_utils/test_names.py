@@ -113,6 +113,12 @@ def test_template0_is_no_surprise():
     assert _names.unnamed_warnings(Names()) == []
 
 
+def test_a_database_without_a_name():
+    names = _names.collect([database_row(99, "", "its worker failed"), relation_row("public.a", 1, database=99)])
+    assert names.databases == {} and names.unnamed == {"OID 99": "its worker failed"}
+    assert names.relations[Place(99, 1663, 1)].database is None
+
+
 def test_long_lists_of_databases_are_cut():
     names = Names(unnamed={"d%d" % number: "closed" for number in range(9)})
     assert _names.say_unnamed(names) == "d0 (closed), d1 (closed), d2 (closed), d3 (closed), d4 (closed) and 4 more"

@@ -260,6 +260,33 @@ def test_waiting_for_another_cluster_is_running():
     assert restore(session)["state"] == "done"
     session = server(jobs=[job_row(state="waiting", settled=0)], segments=[])
     assert "Job 7 waits for another restore on this host before warm@3" in restore(session, wait=False)["msg"]
+    message = "waits for process 99 of the cluster in /srv/data, since 12:00"
+    session = server(jobs=[job_row(state="waiting", settled=0, message=message)], segments=[])
+    assert "Job 7, waiting: %s." % message in restore(session, wait=False)["msg"]
+
+
+def test_a_thin_generation_is_named():
+    snapshots = [snapshot_row(current=True), snapshot_row(generation=4, thin=True, measure=400)]
+    newer = "'warm' means warm@3: warm@4 is newer and thin (less than half as full)."
+    for changed, warnings in (
+        ({}, [newer]),
+        ({"job": 7}, [newer]),  # what the playbook warmup waits for
+        ({"name": "warm@3"}, []),
+    ):
+        session = server(jobs=[job_row()], segments=[segment_row(1, 400, resident=400)], snapshots=snapshots)
+        assert restore(session, **changed)["warnings"] == warnings
+    session = server(jobs=[], segments=[segment_row(1, 400)], snapshots=snapshots)
+    assert restore(session, check_mode=True, name="warm@4")["warnings"][0] == (
+        "warm@4 is thin: it holds 3.12 MB, and the fullest generation before it held 3.12 MB."
+    )
+
+
+def test_progress_is_what_the_server_has_settled():
+    session = server(jobs=[job_row(state="running", wanted=1000, settled=999, loaded=10)], segments=[])
+    result = restore(session, wait=False)
+    assert (result["progress"], result["wanted"], result["loaded"]) == (99.9, 1000, 10)
+    [sql] = [sql for sql, dummy in session.asked if "FROM residency_jobs" in sql]
+    assert "residency_job_segments" not in sql
 
 
 def test_check_mode_starts_nothing():
