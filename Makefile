@@ -16,7 +16,7 @@ demo: ## a primary and two standbys on this machine: snapshot, cold, warm-up, on
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-lint test-unit test-sanity test-extension test-majors test-integration test-molecule test-packages test-fleet test-cold
+.PHONY: test test-lint test-unit test-sanity test-extension test-stress test-majors test-integration test-molecule test-packages test-fleet test-cold
 test: ## all tests below but the last three, one after the other, and the sum (root)
 	@build-tools/test lint unit sanity extension majors integration molecule
 
@@ -31,6 +31,9 @@ test-sanity: ## ansible-test sanity and units on ansible-core 2.18, 2.19; 2.20, 
 
 test-extension: ## the C extension against PostgreSQL 15, a standby included (root)
 	@build-tools/extension
+
+test-stress: ## everything at once: STRESS_SECONDS=60 STRESS_SEED=1 MAJORS=15, a primary and its standby each (root)
+	@build-tools/stress $(if $(filter file,$(origin MAJORS)),15,$(MAJORS))
 
 test-majors: ## MAJORS="17 18": the extension on these, each in a Debian of its own (root); 15 and 19 too
 	@build-tools/majors $(MAJORS)

@@ -3,53 +3,26 @@
 #
 #   tests/extension/run.sh [major]      the PostgreSQL to test, 15 by default; its packages are installed
 #
-# Needs root, to run the servers as the user postgres. They are a copy of the installed PostgreSQL, which finds its files
-# relative to itself: the extension is installed there, and nothing on this machine changes.
+# Needs root, to run the servers as the user postgres; see server.sh. Everything at once follows (stress.py) for
+# STRESS_SECONDS, 60 by default, 0 for not at all, with STRESS_SEED.
 # Beside them the reader of snapshots is fuzzed for FUZZ_SECONDS, 60 by default, 0 for not at all.
 # With PGFINCORE=, the folder of pgfincore's source, its own regression test runs too, with our functions.
 # With EXPECT=1 the SQL tests' results become what is expected; look at the difference before committing it.
 set -eu
 
 major=${1:-15}
-source=$(cd "$(dirname "$0")/../../files/pg_residency" && pwd)
+# shellcheck source=tests/extension/server.sh
+. "$(dirname "$0")/server.sh"
 
-# PostgreSQL refuses to run as root and must be able to get here; page cache tests need a real file system
-work=$(mktemp -d /var/tmp/pg_residency_test.XXXXXX)
-stop() {
-	[ -z "${fuzzer:-}" ] || pkill -P "$fuzzer" || true
-	[ ! -e "$work/data/postmaster.pid" ] || as_postgres "$bin/pg_ctl" -D "$work/data" -m immediate -s stop || true
-	[ ! -e "$work/device" ] || umount "$work/device" || true
-	rm -rf --one-file-system "$work"
-}
-as_postgres() { setpriv --reuid postgres --regid postgres --init-groups env HOME="$work" "$@"; }
-trap stop EXIT
-trap 'exit 1' HUP INT TERM
-chmod 755 "$work"
-for part in lib share include; do
-	mkdir -p "$work/usr/$part/postgresql"
-	cp -R "/usr/$part/postgresql/$major" "$work/usr/$part/postgresql/"
-done
-bin=$work/usr/lib/postgresql/$major/bin
-
-cp -R "$source" "$work/src"
-cd "$work/src"
-echo "== build for PostgreSQL $major, no warning allowed"
-make -s PG_CONFIG="$bin/pg_config" COPT=-Werror
-make -s PG_CONFIG="$bin/pg_config" install
+build_extension
 
 echo "== unit tests"
 make -s PG_CONFIG="$bin/pg_config" check-unit
 
-# a tablespace on a device of its own, where this machine can have one
-truncate -s 256M "$work/device.img"
-mkdir "$work/device"
-if mkfs.ext4 -q "$work/device.img" && mount -o loop "$work/device.img" "$work/device"; then
-	export PG_RESIDENCY_DEVICE="$work/device"
-else
-	rmdir "$work/device"
-fi
-
-chown -R postgres: "$work"
+make_device
+make_throttle
+find "$work" -mindepth 1 -maxdepth 1 ! -name cgroup -exec chown -R postgres: {} +
+chown postgres: "$work"
 seconds=${FUZZ_SECONDS:-60}
 if [ "$seconds" -gt 0 ]; then
 	echo "== fuzzing the reader of snapshots beside what follows, for $seconds s"
@@ -66,9 +39,17 @@ cat >>"$work/data/postgresql.conf" <<-CONF
 	max_wal_size = 4GB
 CONF
 as_postgres "$bin/pg_ctl" -D "$work/data" -l "$work/server.log" -s -w start
-if ! as_postgres make -s PG_CONFIG="$bin/pg_config" PGHOST="$work" TAP_TESTS= installcheck; then
-	[ "${EXPECT:-0}" = 0 ] || { cp results/*.out "$source/test/expected/"; chown --reference="$source" "$source"/test/expected/*; }
-	cat regression.diffs
+failed=
+for kind in ISOLATION REGRESS; do
+	# those of the other kind
+	as_postgres make -s PG_CONFIG="$bin/pg_config" PGHOST="$work" TAP_TESTS= "$kind=" installcheck || failed=1
+done
+if [ -n "$failed" ]; then
+	[ "${EXPECT:-0}" = 0 ] || {
+		find results output_iso/results -name '*.out' -exec cp -t "$source/test/expected" {} +
+		chown --reference="$source" "$source"/test/expected/*
+	}
+	find . -name regression.diffs -exec cat {} +
 	exit 1
 fi
 if [ -e "${PGFINCORE:-}/sql/pgfincore.sql" ]; then
@@ -90,10 +71,18 @@ fi
 as_postgres "$bin/pg_ctl" -D "$work/data" -m fast -s stop
 
 echo "== replication tests"
-as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= installcheck || {
+(
+	# shellcheck disable=SC2016  # its parent, this subshell
+	[ -z "${PG_RESIDENCY_THROTTLE:-}" ] || sh -c 'echo $PPID >"$1"' sh "$group/cgroup.procs"
+	as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= ISOLATION= installcheck
+) || {
 	tail -n 30 tmp_check/log/*.log
 	exit 1
 }
+users
+if [ "${STRESS_SECONDS:-60}" -gt 0 ]; then
+	stress "${STRESS_SECONDS:-60}"
+fi
 if [ -n "${fuzzer:-}" ]; then
 	wait "$fuzzer" || {
 		echo "The fuzzer found something, or did not run:"

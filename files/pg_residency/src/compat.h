@@ -17,6 +17,7 @@
 #include "postmaster/bgwriter.h"
 #include "storage/buf_internals.h"
 #include "utils/rel.h"
+#include "utils/relmapper.h"
 #if PG_VERSION_NUM >= 160000
 #include "utils/relfilenumbermap.h"
 #else
@@ -41,6 +42,7 @@ typedef Oid RelFileNumber;
 #define compat_tag_relfilenumber(tag) ((tag)->rnode.relNode)
 #define compat_tag_fork(tag) ((tag)->forkNum)
 #define compat_relid_by_relfilenumber(tablespace, relfilenumber) RelidByRelfilenode(tablespace, relfilenumber)
+#define compat_map_to_relfilenumber(oid, shared) RelationMapOidToFilenode(oid, shared)
 #else
 #define compat_tablespace(rel) ((rel)->rd_locator.spcOid)
 #define compat_database(rel) ((rel)->rd_locator.dbOid)
@@ -50,6 +52,7 @@ typedef Oid RelFileNumber;
 #define compat_tag_relfilenumber(tag) ((tag)->relNumber)
 #define compat_tag_fork(tag) (BufTagGetForkNum(tag))
 #define compat_relid_by_relfilenumber(tablespace, relfilenumber) RelidByRelfilenumber(tablespace, relfilenumber)
+#define compat_map_to_relfilenumber(oid, shared) RelationMapOidToFilenumber(oid, shared)
 #endif
 
 static inline void

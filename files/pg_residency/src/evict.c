@@ -3,20 +3,21 @@
  */
 #include "pg_residency.h"
 
+#include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/xlog.h"
 #include "catalog/pg_class_d.h"
-#include "catalog/pg_inherits.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "storage/latch.h"
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
-#include "utils/relcache.h"
+
+#include "kernel/page_cache.h"
+#include "relations.h"
 
 /*
- * What is dirty goes only when it has been written, which the advice itself starts where a checkpoint did not (a
- * standby's may write nothing).  So it is repeated, until nothing went for that many rounds.
+ * What is dirty goes only when it has been written, which the advice itself starts where a
+ * checkpoint did not (a standby's may write nothing).  So it is repeated, until nothing went for
+ * that many rounds.
  */
 #define PAUSE_MS 100
 #define IDLE_ROUNDS_WRITTEN 2
@@ -44,7 +45,8 @@ add_storage(Eviction *eviction, Relation rel)
 		return;
 	for (ForkNumber fork = MAIN_FORKNUM; fork <= MAX_FORKNUM; fork++)
 	{
-		SegmentId	id = {compat_tablespace(rel), compat_database(rel), compat_relfilenumber(rel), fork, 0};
+		SegmentId	id = {compat_tablespace(rel), compat_database(rel),
+			compat_relfilenumber(rel), fork, 0};
 
 		if (eviction->nforks == eviction->room)
 			eviction->forks = repalloc(eviction->forks, (eviction->room *= 2) * sizeof(SegmentId));
@@ -52,22 +54,45 @@ add_storage(Eviction *eviction, Relation rel)
 	}
 }
 
-/* the relation with its indexes, its TOAST table and that one's indexes */
+/*
+ * a relation with its indexes, its TOAST table and that one's indexes, each of which may have been
+ * dropped meanwhile
+ */
 static void
-add_relation(Eviction *eviction, Oid relid)
+add_part(Eviction *eviction, Oid relid)
 {
-	Relation	rel = try_relation_open(relid, AccessShareLock);
+	Relation	rel = open_part(relid);
 	ListCell   *cell;
 
 	if (rel == NULL)
-		return;					/* a partition dropped meanwhile */
+		return;
 	add_storage(eviction, rel);
 	if (rel->rd_rel->relhasindex)
 		foreach(cell, RelationGetIndexList(rel))
-			add_relation(eviction, lfirst_oid(cell));
+			add_part(eviction, lfirst_oid(cell));
 	if (OidIsValid(rel->rd_rel->reltoastrelid))
-		add_relation(eviction, rel->rd_rel->reltoastrelid);
-	relation_close(rel, AccessShareLock);
+		add_part(eviction, rel->rd_rel->reltoastrelid);
+	relation_close(rel, NoLock);
+}
+
+/*
+ * all that the relation named means; its files stay its own to the end of the transaction, as with
+ * every reader
+ */
+static void
+add_relation(Eviction *eviction, Oid relid)
+{
+	Relation	rel = open_relation(relid);
+	ListCell   *cell;
+
+	check_has_files(rel, true);
+	if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is a temporary relation", RelationGetRelationName(rel))));
+	foreach(cell, with_partitions(rel))
+		add_part(eviction, lfirst_oid(cell));
+	relation_close(rel, NoLock);
 }
 
 /* each of the segment files: asks the kernel to drop it, if told to, and counts */
@@ -106,26 +131,6 @@ visit_files(const Eviction *eviction, bool evict)
 	return tally;
 }
 
-static void
-check_relation(Oid relid)
-{
-	char		kind = get_rel_relkind(relid);
-
-	if (kind == '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("there is no relation with OID %u", relid)));
-	if (!RELKIND_HAS_STORAGE(kind) && kind != RELKIND_PARTITIONED_TABLE && kind != RELKIND_PARTITIONED_INDEX)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" has no files that could be cached", get_rel_name(relid)),
-				 errhint("Name a table, a materialized view, an index or a sequence.")));
-	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is a temporary relation", get_rel_name(relid))));
-}
-
 PG_FUNCTION_INFO_V1(residency_evict);
 Datum
 residency_evict(PG_FUNCTION_ARGS)
@@ -135,7 +140,6 @@ residency_evict(PG_FUNCTION_ARGS)
 	Tally		before;
 	Tally		after;
 	TupleDesc	tupdesc;
-	ListCell   *cell;
 	Datum		values[6];
 	bool		nulls[6] = {false};
 
@@ -145,26 +149,23 @@ residency_evict(PG_FUNCTION_ARGS)
 				 errmsg("the relation must not be null")));
 	tupdesc = result_row(fcinfo, 6);
 	relid = PG_GETARG_OID(0);
-	check_relation(relid);
-
 	eviction.forks = palloc(eviction.room * sizeof(SegmentId));
-	if (get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE || get_rel_relkind(relid) == RELKIND_PARTITIONED_INDEX)
-		foreach(cell, find_all_inheritors(relid, AccessShareLock, NULL))
-			add_relation(&eviction, lfirst_oid(cell));
-	else
-		add_relation(&eviction, relid);
+	add_relation(&eviction, relid);
 
 	before = visit_files(&eviction, false);
 	/* never a sync of ours: it could swallow a write error that the checkpointer must see */
 	if (before.dirty != 0)
 		RequestCheckpoint(CHECKPOINT_FAST | CHECKPOINT_FORCE | CHECKPOINT_WAIT);
 	after = visit_files(&eviction, true);
-	for (int idle = 0; after.resident > 0 && idle < (after.dirty == 0 ? IDLE_ROUNDS_WRITTEN : IDLE_ROUNDS_DIRTY);)
+	for (int idle = 0;
+		 after.resident > 0 && idle < (after.dirty == 0 ? IDLE_ROUNDS_WRITTEN : IDLE_ROUNDS_DIRTY);)
 	{
 		int64		previous = after.resident;
 
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS, PG_WAIT_EXTENSION);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS,
+						 PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
 		after = visit_files(&eviction, true);
 		idle = after.resident < previous ? 0 : idle + 1;
 	}

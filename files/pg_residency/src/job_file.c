@@ -1,34 +1,278 @@
 /*
- * job_file.c - a job's state on disk: written by its worker, read by everybody
+ * job_file.c - a job's files
  *
- * A file and not shared memory, because that would have to be asked for when the server starts, and because the file
- * still tells what happened after a restart.  Its name keeps it out of base backups.
+ * pgsql_tmp.job.<number> is
+ *
+ *   head      HEAD_BYTES: magic and version (u32 each), the fields of Job as put_head() has them, and
+ *             in the last four bytes the CRC-32C of the others
+ *   segments  RECORD_BYTES each, in the order of the plan: the fields of JobSegment as
+ *             job_write_segment() has them, and the CRC-32C of these
+ *
+ * and pgsql_tmp.plan.<number>, while the job is alive, is its plan: see plan.h.  Numbers are
+ * little-endian.
  */
-#include "pg_residency.h"
+#include "job_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "miscadmin.h"
 #include "storage/fd.h"
-#include "utils/builtins.h"
+
+#include "compat.h"
+#include "directory.h"
+#include "wire.h"
 
 #define JOB_PREFIX "pgsql_tmp.job."
-#define JOB_MAGIC 0x4a525041
-#define HEAD_BYTES 2048
-#define PLANNED_AT(n) (HEAD_BYTES + (off_t) (n) * sizeof(PlannedSegment))
+#define PLAN_PREFIX "pgsql_tmp.plan."
+#define JOB_MAGIC 0x4a525042
+#define JOB_VERSION 1
+#define HEAD_BYTES 1024
+#define RECORD_BYTES 64
+#define RECORD_AT(n) (HEAD_BYTES + (off_t) (n) * RECORD_BYTES)
 
 /* finished jobs that stay readable */
 #define KEPT_JOBS 8
 
-StaticAssertDecl(sizeof(Job) <= HEAD_BYTES, "a job must fit into the head of its file");
+/* what is read while its worker writes it is read again, that many times, a millisecond apart */
+#define TRIES 10
+
+static const char *const state_names[] = {
+	"starting", "waiting", "running", "done", "failed", "canceled", "interrupted"
+};
+
+StaticAssertDecl(lengthof(state_names) == LAST_STATE + 1, "every state must have a name");
+
+const char *
+job_state_name(JobState state)
+{
+	return state_names[state];
+}
 
 static void
 job_path(int number, char *path)
 {
 	snprintf(path, MAXPGPATH, "%s/%s%d", RESIDENCY_DIR, JOB_PREFIX, number);
 }
+
+static void
+plan_path(int number, char *path)
+{
+	snprintf(path, MAXPGPATH, "%s/%s%d", RESIDENCY_DIR, PLAN_PREFIX, number);
+}
+
+void
+job_answer_path(int number, Oid database, char *path)
+{
+	snprintf(path, MAXPGPATH, "%s/%s%d.%u", RESIDENCY_DIR, PLAN_PREFIX, number, database);
+}
+
+/* --- the head --- */
+
+static uint8 *
+put_outcome(uint8 *p, const SegmentOutcome *o, int bytes)
+{
+	p = wire_put(p, (uint64) o->wanted, bytes);
+	p = wire_put(p, (uint64) o->resident, bytes);
+	p = wire_put(p, (uint64) o->loaded, bytes);
+	p = wire_put(p, (uint64) o->extra, bytes);
+	p = wire_put(p, (uint64) o->over_budget, bytes);
+	p = wire_put(p, (uint64) o->gone, bytes);
+	return wire_put(p, (uint64) o->failed, bytes);
+}
+
+static void
+get_outcome(const uint8 **p, SegmentOutcome *o, int bytes)
+{
+	o->wanted = (int64) wire_get(p, bytes);
+	o->resident = (int64) wire_get(p, bytes);
+	o->loaded = (int64) wire_get(p, bytes);
+	o->extra = (int64) wire_get(p, bytes);
+	o->over_budget = (int64) wire_get(p, bytes);
+	o->gone = (int64) wire_get(p, bytes);
+	o->failed = (int64) wire_get(p, bytes);
+}
+
+static void
+put_head(const Job *job, uint8 *head)
+{
+	uint8	   *p = head;
+
+	memset(head, 0, HEAD_BYTES);
+	p = wire_put(p, JOB_MAGIC, 4);
+	p = wire_put(p, JOB_VERSION, 4);
+	p = wire_put(p, (uint32) job->job, 4);
+	p = wire_put(p, (uint32) job->state, 4);
+	p = wire_put(p, (uint32) job->pid, 4);
+	p = wire_put(p, (uint32) job->segments, 4);
+	p = wire_put(p, (uint32) job->segments_done, 4);
+	p = wire_put(p, (uint64) job->started_at, 8);
+	p = wire_put(p, (uint64) job->finished_at, 8);
+	p = wire_put(p, (uint64) job->wanted, 8);
+	p = wire_put(p, (uint64) job->budget_bytes, 8);
+	p = wire_put(p, (uint64) job->settings.budget, 8);
+	p = wire_put(p, (uint64) job->settings.rate, 8);
+	p = wire_put(p, (uint32) job->settings.time_limit, 4);
+	p = wire_put(p, (uint32) job->settings.turn_wait, 4);
+	p = wire_put(p, (uint32) job->settings.gap_blocks, 4);
+	p = wire_put(p, (uint32) job->settings.max_io_pressure, 4);
+	p = wire_put(p, job->settings.aggressive, 1);
+	p = wire_put(p, job->settings.shared_buffers, 1);
+	p = wire_put(p, (uint64) job->buffers_wanted, 8);
+	p = wire_put(p, (uint64) job->buffers_before, 8);
+	p = wire_put(p, (uint64) job->buffers_resident, 8);
+	p = wire_put(p, (uint64) job->arriving, 8);
+	p = put_outcome(p, &job->total, 8);
+	p = wire_put(p, job->plan_crc, 4);
+	memcpy(p, job->snapshot, sizeof(job->snapshot));
+	p += sizeof(job->snapshot);
+	memcpy(p, job->message, sizeof(job->message));
+	p += sizeof(job->message);
+	Assert(p <= head + HEAD_BYTES - 4);
+	wire_put(head + HEAD_BYTES - 4, sf_crc32c(0, head, HEAD_BYTES - 4), 4);
+}
+
+/* false when it is not a job's, or not whole */
+static bool
+get_head(const uint8 *head, Job *job)
+{
+	const uint8 *p = head;
+	const uint8 *crc = head + HEAD_BYTES - 4;
+	uint32		state;
+
+	memset(job, 0, sizeof(*job));
+	if (wire_get(&p, 4) != JOB_MAGIC || wire_get(&p, 4) != JOB_VERSION ||
+		wire_get(&crc, 4) != sf_crc32c(0, head, HEAD_BYTES - 4))
+		return false;
+	job->job = (int32) wire_get(&p, 4);
+	state = (uint32) wire_get(&p, 4);
+	job->state = (JobState) state;
+	job->pid = (int32) wire_get(&p, 4);
+	job->segments = (int32) wire_get(&p, 4);
+	job->segments_done = (int32) wire_get(&p, 4);
+	job->started_at = (TimestampTz) wire_get(&p, 8);
+	job->finished_at = (TimestampTz) wire_get(&p, 8);
+	job->wanted = (int64) wire_get(&p, 8);
+	job->budget_bytes = (int64) wire_get(&p, 8);
+	job->settings.budget = (int64) wire_get(&p, 8);
+	job->settings.rate = (int64) wire_get(&p, 8);
+	job->settings.time_limit = (int32) wire_get(&p, 4);
+	job->settings.turn_wait = (int32) wire_get(&p, 4);
+	job->settings.gap_blocks = (int32) wire_get(&p, 4);
+	job->settings.max_io_pressure = (int32) wire_get(&p, 4);
+	job->settings.aggressive = wire_get(&p, 1) != 0;
+	job->settings.shared_buffers = wire_get(&p, 1) != 0;
+	job->buffers_wanted = (int64) wire_get(&p, 8);
+	job->buffers_before = (int64) wire_get(&p, 8);
+	job->buffers_resident = (int64) wire_get(&p, 8);
+	job->arriving = (int64) wire_get(&p, 8);
+	get_outcome(&p, &job->total, 8);
+	job->plan_crc = (uint32) wire_get(&p, 4);
+	memcpy(job->snapshot, p, sizeof(job->snapshot));
+	p += sizeof(job->snapshot);
+	memcpy(job->message, p, sizeof(job->message));
+	/* the checksum finds damage, and no more than that */
+	return state <= LAST_STATE && job->segments >= 0 && job->pid >= 0 &&
+		job->snapshot[sizeof(job->snapshot) - 1] == '\0' && job->message[sizeof(job->message) - 1] == '\0' &&
+		IS_VALID_TIMESTAMP(job->started_at) && IS_VALID_TIMESTAMP(job->finished_at);
+}
+
+void
+job_write(int fd, const Job *job)
+{
+	uint8		head[HEAD_BYTES];
+
+	put_head(job, head);
+	errno = 0;
+	if (pg_pwrite(fd, head, HEAD_BYTES, 0) != HEAD_BYTES)
+	{
+		if (errno == 0)
+			errno = ENOSPC;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not write the state of job %d: %m", job->job)));
+	}
+}
+
+/* --- its segments --- */
+
+void
+job_write_segment(int fd, int n, const JobSegment *s)
+{
+	uint8		record[RECORD_BYTES];
+	uint8	   *p = record;
+
+	memset(record, 0, RECORD_BYTES);
+	p = wire_put(p, (uint32) s->number, 4);
+	p = wire_put(p, s->id.tablespace, 4);
+	p = wire_put(p, s->id.database, 4);
+	p = wire_put(p, s->id.relfilenumber, 4);
+	p = wire_put(p, s->id.segment, 4);
+	p = wire_put(p, s->blocks, 4);
+	p = wire_put(p, (uint64) s->id.fork, 1);
+	p = wire_put(p, s->done, 1);
+	p = wire_put(p, (uint64) s->outcome.reason, 1);
+	p = wire_put(p, 0, 1);
+	p = wire_put(p, (uint32) s->outcome.error, 4);
+	p = put_outcome(p, &s->outcome, 4);
+	Assert(p == record + RECORD_BYTES - 4);
+	wire_put(p, sf_crc32c(0, record, RECORD_BYTES - 4), 4);
+	errno = 0;
+	if (pg_pwrite(fd, record, RECORD_BYTES, RECORD_AT(n)) != RECORD_BYTES)
+	{
+		if (errno == 0)
+			errno = ENOSPC;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not write the segments of a job: %m")));
+	}
+}
+
+static bool
+get_segment(const uint8 *record, JobSegment *s)
+{
+	const uint8 *p = record;
+	const uint8 *crc = record + RECORD_BYTES - 4;
+	uint8		fork;
+	uint8		reason;
+
+	memset(s, 0, sizeof(*s));
+	s->number = (int32) wire_get(&p, 4);
+	s->id.tablespace = (Oid) wire_get(&p, 4);
+	s->id.database = (Oid) wire_get(&p, 4);
+	s->id.relfilenumber = (RelFileNumber) wire_get(&p, 4);
+	s->id.segment = (uint32) wire_get(&p, 4);
+	s->blocks = (uint32) wire_get(&p, 4);
+	fork = (uint8) wire_get(&p, 1);
+	s->id.fork = (ForkNumber) fork;
+	s->done = wire_get(&p, 1) != 0;
+	reason = (uint8) wire_get(&p, 1);
+	s->outcome.reason = (OutcomeReason) reason;
+	p++;
+	s->outcome.error = (int) wire_get(&p, 4);
+	get_outcome(&p, &s->outcome, 4);
+	return wire_get(&crc, 4) == sf_crc32c(0, record, RECORD_BYTES - 4) &&
+		fork <= MAX_FORKNUM && reason <= LAST_REASON;
+}
+
+void
+job_read_segment(int fd, int n, JobSegment *segment)
+{
+	uint8		record[RECORD_BYTES];
+
+	for (int i = 0; i < TRIES; i++)
+	{
+		if (i > 0)
+			pg_usleep(1000);
+		if (pg_pread(fd, record, RECORD_BYTES, RECORD_AT(n)) == RECORD_BYTES && get_segment(record, segment))
+			return;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("the file of a job is damaged")));
+}
+
+/* --- the files --- */
 
 static int
 compare_numbers(const void *a, const void *b)
@@ -39,9 +283,9 @@ compare_numbers(const void *a, const void *b)
 	return (na > nb) - (na < nb);
 }
 
-/* the numbers of the jobs there are files of, in their order */
-int *
-job_numbers(int *count)
+/* the numbers behind that prefix, in their order */
+static int *
+numbers_behind(const char *prefix, int *count)
 {
 	int			room = 16;
 	int		   *numbers = palloc(room * sizeof(int));
@@ -53,23 +297,29 @@ job_numbers(int *count)
 		return numbers;
 	while ((entry = ReadDir(d, RESIDENCY_DIR)) != NULL)
 	{
-		int			number;
+		long		number;
+		char	   *end;
 
-		if (strncmp(entry->d_name, JOB_PREFIX, strlen(JOB_PREFIX)) != 0)
+		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
 			continue;
-		number = atoi(entry->d_name + strlen(JOB_PREFIX));
-		if (number < 1)
+		number = strtol(entry->d_name + strlen(prefix), &end, 10);
+		if (*end != '\0' || number < 1 || number >= PG_INT32_MAX)
 			continue;
 		if (*count == room)
 			numbers = repalloc(numbers, (room *= 2) * sizeof(int));
-		numbers[(*count)++] = number;
+		numbers[(*count)++] = (int) number;
 	}
 	FreeDir(d);
 	qsort(numbers, *count, sizeof(int), compare_numbers);
 	return numbers;
 }
 
-/* Opens a job's file for writing; it stays open until the process closes it. */
+int *
+job_numbers(int *count)
+{
+	return numbers_behind(JOB_PREFIX, count);
+}
+
 int
 job_open(int number)
 {
@@ -85,12 +335,24 @@ job_open(int number)
 	return fd;
 }
 
-/*
- * Gives the job the next number and makes its file, as which it waits for its worker.  Old jobs' files go.  The caller
- * holds LOCK_START.
- */
+static void
+write_segments(int fd, const RestorePlan *plan)
+{
+	for (int i = 0; i < plan->count; i++)
+	{
+		const struct sf_segment *s = &plan->segments[i];
+		JobSegment	segment = {.number = plan->numbers[i], .id = segment_id_of(s), .blocks = s->blocks};
+
+		if (plan->absent[i])
+			segment.outcome.reason = REASON_UNLOGGED;
+		else
+			segment.outcome.wanted = s->wanted;
+		job_write_segment(fd, i, &segment);
+	}
+}
+
 int
-job_create(Job *job, const PlannedSegment *plan)
+job_create(Job *job, const RestorePlan *plan)
 {
 	char		path[MAXPGPATH];
 	int			count;
@@ -103,6 +365,9 @@ job_create(Job *job, const PlannedSegment *plan)
 		job_path(numbers[i], path);
 		unlink(path);
 	}
+	/* no job is alive: what is left of plans is of those that were killed */
+	remove_files_beginning(PLAN_PREFIX);
+
 	job_path(job->job, path);
 	fd = BasicOpenFile(path, O_RDWR | O_CREAT | O_EXCL | PG_BINARY);
 	if (fd < 0)
@@ -111,15 +376,19 @@ job_create(Job *job, const PlannedSegment *plan)
 				 errmsg("could not create file \"%s\": %m", path)));
 	PG_TRY();
 	{
-		for (int i = 0; i < job->segments; i++)
-			job_write_planned(fd, i, &plan[i]);
+		job->segments = plan->count;
+		job->wanted = plan->wanted;
+		strlcpy(job->snapshot, plan->label, sizeof(job->snapshot));
+		plan_path(job->job, path);
+		job->plan_crc = plan_write(plan, path);
+		write_segments(fd, plan);
 		job->state = JOB_STARTING;
 		job_write(fd, job);
 	}
 	PG_CATCH();
 	{
 		close(fd);
-		unlink(path);
+		job_remove(job->job);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -127,64 +396,41 @@ job_create(Job *job, const PlannedSegment *plan)
 	return job->job;
 }
 
-static uint32
-job_crc(const Job *job)
+void
+job_remove(int number)
 {
-	const char *from = (const char *) &job->crc + sizeof(job->crc);
+	char		path[MAXPGPATH];
 
-	return sf_crc32c(0, from, (const char *) (job + 1) - from);
+	job_path(number, path);
+	unlink(path);
+	job_forget_plan(number);
 }
 
 void
-job_write(int fd, Job *job)
+job_forget_plan(int number)
 {
-	job->magic = JOB_MAGIC;
-	job->crc = job_crc(job);
-	errno = 0;
-	if (pg_pwrite(fd, job, sizeof(*job), 0) != sizeof(*job))
-	{
-		if (errno == 0)
-			errno = ENOSPC;
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not write the state of job %d: %m", job->job)));
-	}
+	char		path[MAXPGPATH];
+
+	plan_path(number, path);
+	unlink(path);
 }
 
-/* the n-th of the plan, from 0 */
-void
-job_write_planned(int fd, int n, const PlannedSegment *planned)
+struct sf_segment *
+job_plan_read(const Job *job)
 {
-	errno = 0;
-	if (pg_pwrite(fd, planned, sizeof(*planned), PLANNED_AT(n)) != sizeof(*planned))
-	{
-		if (errno == 0)
-			errno = ENOSPC;
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not write the plan of a job: %m")));
-	}
+	char		path[MAXPGPATH];
+
+	plan_path(job->job, path);
+	return plan_read(path, job->plan_crc, job->segments);
 }
 
-void
-job_read_planned(int fd, int n, PlannedSegment *planned)
-{
-	if (pg_pread(fd, planned, sizeof(*planned), PLANNED_AT(n)) != sizeof(*planned))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("the plan of a job is cut short")));
-}
-
-/*
- * Reads a job's state.  False when there is no such job.  One that says it is running, but whose worker does not hold
- * the lock any more, was interrupted.
- */
 bool
 job_read(int number, Job *job)
 {
 	char		path[MAXPGPATH];
-	int			fd;
+	uint8		head[HEAD_BYTES];
 	bool		read_it = false;
+	int			fd;
 
 	job_path(number, path);
 	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
@@ -196,90 +442,69 @@ job_read(int number, Job *job)
 				(errcode_for_file_access(),
 				 errmsg("could not open file \"%s\": %m", path)));
 	}
-	/* the worker may be writing just now */
-	for (int i = 0; i < 10 && !read_it; i++)
+	for (int i = 0; i < TRIES && !read_it; i++)
 	{
 		if (i > 0)
 			pg_usleep(1000);
-		read_it = pg_pread(fd, job, sizeof(*job), 0) == sizeof(*job) && job->magic == JOB_MAGIC &&
-			job->crc == job_crc(job);
+		read_it = pg_pread(fd, head, HEAD_BYTES, 0) == HEAD_BYTES && get_head(head, job);
 	}
 	CloseTransientFile(fd);
 	if (!read_it)
 		return false;
-	if (((job->state == JOB_RUNNING || job->state == JOB_WAITING) && !residency_is_locked(LOCK_RESTORE, number)) ||
+	if (((job->state == JOB_RUNNING || job->state == JOB_WAITING) &&
+		 !residency_is_locked(LOCK_RESTORE, number)) ||
 		(job->state == JOB_STARTING && !residency_is_locked(LOCK_START, 0)))
+	{
 		job->state = JOB_INTERRUPTED;
+		strlcpy(job->message, "its worker ended without a word: it was killed, or the server crashed",
+				sizeof(job->message));
+	}
 	return true;
 }
 
-/* a row of what became of one segment */
+/* --- for sessions --- */
+
 void
-outcome_values(int segment_no, const SegmentOutcome *o, Datum *values, bool *nulls)
+report_no_job(int number)
 {
-	memset(nulls, false, OUTCOME_COLUMNS * sizeof(bool));
-	values[0] = Int32GetDatum(segment_no);
-	values[1] = Int64GetDatum(o->wanted);
-	values[2] = Int64GetDatum(o->resident);
-	values[3] = Int64GetDatum(o->loaded);
-	values[4] = Int64GetDatum(o->extra);
-	values[5] = Int64GetDatum(o->over_budget);
-	values[6] = Int64GetDatum(o->gone);
-	values[7] = Int64GetDatum(o->failed);
-	nulls[8] = o->reason[0] == '\0';
-	values[8] = nulls[8] ? (Datum) 0 : CStringGetTextDatum(o->reason);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("job %d does not exist", number),
+			 errhint("View residency_jobs has those that are remembered.")));
+	pg_unreachable();
 }
 
-PG_FUNCTION_INFO_V1(residency_job_segments);
-Datum
-residency_job_segments(PG_FUNCTION_ARGS)
+JobReader *
+job_reader_open(int number)
 {
-	ReturnSetInfo *rsinfo;
+	JobReader  *reader = palloc0(sizeof(JobReader));
 	char		path[MAXPGPATH];
-	PlannedSegment planned;
-	Job			job;
-	int			number;
-	int			fd;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("the job's number must not be null")));
-	number = PG_GETARG_INT32(0);
-	if (!job_read(number, &job))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("there is no job %d", number),
-				 errhint("View residency_jobs has those that are remembered.")));
-	rsinfo = result_set(fcinfo, OUTCOME_COLUMNS + 6);
+	if (!job_read(number, &reader->job))
+		report_no_job(number);
 	job_path(number, path);
-	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
-	if (fd < 0)
+	reader->fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
+	if (reader->fd < 0 && errno == ENOENT)
+		report_no_job(number);
+	if (reader->fd < 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not open file \"%s\": %m", path)));
-	for (int i = 0; i < job.segments; i++)
-	{
-		Datum		values[OUTCOME_COLUMNS + 6];
-		bool		nulls[OUTCOME_COLUMNS + 6] = {false};
+	return reader;
+}
 
-		CHECK_FOR_INTERRUPTS();
-		job_read_planned(fd, i, &planned);
-		if (!planned.done)
-		{
-			memset(&planned.outcome, 0, sizeof(planned.outcome));
-			planned.outcome.wanted = planned.wanted;
-		}
-		outcome_values(planned.segment_no, &planned.outcome, values, nulls);
-		nulls[0] = planned.segment_no == 0;
-		values[OUTCOME_COLUMNS] = ObjectIdGetDatum(planned.id.tablespace);
-		values[OUTCOME_COLUMNS + 1] = ObjectIdGetDatum(planned.id.database);
-		values[OUTCOME_COLUMNS + 2] = ObjectIdGetDatum(planned.id.relfilenumber);
-		values[OUTCOME_COLUMNS + 3] = CStringGetTextDatum(forkNames[planned.id.fork]);
-		values[OUTCOME_COLUMNS + 4] = Int32GetDatum((int32) planned.id.segment);
-		values[OUTCOME_COLUMNS + 5] = BoolGetDatum(planned.done);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-	}
-	CloseTransientFile(fd);
-	return (Datum) 0;
+bool
+job_reader_next(JobReader *reader, JobSegment *segment)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (reader->next >= reader->job.segments)
+		return false;
+	job_read_segment(reader->fd, reader->next++, segment);
+	return true;
+}
+
+void
+job_reader_close(JobReader *reader)
+{
+	CloseTransientFile(reader->fd);
 }

@@ -1,5 +1,5 @@
 /*
- * pg_residency.c - the module itself, and what it says of itself and of its surroundings
+ * pg_residency.c - the module itself, and what every SQL function of it needs
  */
 #include "pg_residency.h"
 
@@ -9,7 +9,6 @@
 #include "catalog/dependency.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_proc.h"
-#include "kernel/memory.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -106,33 +105,27 @@ result_set(FunctionCallInfo fcinfo, int columns)
 	return rsinfo;
 }
 
+/* NULL is an error that names the argument */
+void
+need_argument(FunctionCallInfo fcinfo, int n, const char *what)
+{
+	if (PG_ARGISNULL(n))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", what)));
+}
+
+/* The argument as a C string; NULL is an error that names it. */
+char *
+text_argument(FunctionCallInfo fcinfo, int n, const char *what)
+{
+	need_argument(fcinfo, n, what);
+	return text_to_cstring(PG_GETARG_TEXT_PP(n));
+}
+
 PG_FUNCTION_INFO_V1(residency_version);
 Datum
 residency_version(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_TEXT_P(cstring_to_text(PG_RESIDENCY_VERSION));
-}
-
-PG_FUNCTION_INFO_V1(residency_budget);
-Datum
-residency_budget(PG_FUNCTION_ARGS)
-{
-	struct pc_memory memory;
-	TupleDesc	tupdesc = result_row(fcinfo, 7);
-	Datum		values[7];
-	bool		nulls[7] = {false};
-	uint64		others = machine_others_bytes();
-	int			rc = pc_memory_read("", others, &memory);
-
-	if (rc != 0)
-		report_kernel_error(rc, "read the free memory from", "/proc/meminfo");
-	values[0] = Int64GetDatum((int64) memory.host_available);
-	values[1] = Int64GetDatum((int64) memory.cgroup_headroom);
-	nulls[1] = memory.cgroup_headroom == PC_NO_LIMIT;
-	values[2] = Int64GetDatum((int64) memory.dirty);
-	values[3] = Int64GetDatum((int64) memory.reserve);
-	values[4] = Int64GetDatum((int64) memory.hot);
-	values[5] = Int64GetDatum((int64) Min(others, (uint64) PG_INT64_MAX));
-	values[6] = Int64GetDatum((int64) Min(memory.budget, (uint64) PG_INT64_MAX));
-	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
 }

@@ -1,15 +1,20 @@
 /*
  * segments.c - a relation's files: their paths, and a walk over those of the whole cluster
  */
-#include "pg_residency.h"
+#include "segments.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "catalog/pg_tablespace_d.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "storage/fd.h"
 #include "utils/builtins.h"
+
+#include "kernel/page_cache.h"
+#include "pg_residency.h"
 
 /* one file of a database's directory, by its name alone */
 typedef struct SegmentFile
@@ -38,42 +43,62 @@ segment_path(const SegmentId *id, char *path)
 		snprintf(path + n, MAXPGPATH - n, ".%u", id->segment);
 }
 
-/*
- * Opens a segment's file.  -1 when there is none; any other failure is an error, for it must never pass for the end of
- * a relation.  `blocks` is what the file holds now.
- */
+/* -1 with errno set when it cannot be opened; a file that is no file is not there */
+static int
+open_file(const char *path, uint32 *blocks)
+{
+	/* a FIFO must not keep us waiting for who writes to it */
+	int			fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
+	struct stat st;
+	int			save_errno = ENOENT;
+
+	if (fd < 0)
+		return -1;
+	if (fstat(fd, &st) != 0)
+		save_errno = errno;
+	else if (S_ISREG(st.st_mode))
+	{
+		*blocks = (uint32) Min(st.st_size / BLCKSZ, RELSEG_SIZE);
+		return fd;
+	}
+	CloseTransientFile(fd);
+	errno = save_errno;
+	return -1;
+}
+
 int
 segment_open(const SegmentId *id, char *path, uint32 *blocks)
 {
-	struct stat st;
 	int			fd;
 
 	segment_path(id, path);
-	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
-	if (fd < 0)
-	{
-		if (errno == ENOENT)
-			return -1;
+	fd = open_file(path, blocks);
+	if (fd < 0 && errno != ENOENT)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not open file \"%s\": %m", path)));
-	}
-	if (fstat(fd, &st) != 0)
-	{
-		int			save_errno = errno;
+	return fd;
+}
 
-		/* a job survives this error, and there is no transaction to close the file */
-		CloseTransientFile(fd);
-		errno = save_errno;
+bool
+segment_blocks_now(const SegmentId *id, uint32 *blocks)
+{
+	char		path[MAXPGPATH];
+	struct stat st;
+
+	segment_path(id, path);
+	if (stat(path, &st) != 0)
+	{
+		if (errno == ENOENT)
+			return false;
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not stat file \"%s\": %m", path)));
 	}
 	*blocks = (uint32) Min(st.st_size / BLCKSZ, RELSEG_SIZE);
-	return fd;
+	return true;
 }
 
-/* rc is a negative errno of the kernel layer */
 void
 report_kernel_error(int rc, const char *action, const char *path)
 {
@@ -81,7 +106,8 @@ report_kernel_error(int rc, const char *action, const char *path)
 	ereport(ERROR,
 			(errcode_for_file_access(),
 			 errmsg("could not %s file \"%s\": %m", action, path),
-			 rc == -EPERM ? errhint("The server does not own this file, so the kernel does not tell what is cached of it.") : 0));
+			 rc == -EPERM ?
+			 errhint("The server does not own this file, so the kernel does not tell what is cached of it.") : 0));
 	pg_unreachable();
 }
 
@@ -199,36 +225,90 @@ segment_is_unlogged(const SegmentId *id)
 	return access(path, F_OK) == 0;
 }
 
-static void
-visit_directory(const char *dir, Oid tablespace, Oid database, SegmentVisitor visitor, void *arg)
+/* a walk over the cluster's files; what it has open is closed when it ends by an error */
+typedef struct Walk
 {
-	SegmentFile *files;
-	size_t		nfiles = 0;
+	SegmentVisitor visitor;
+	void	   *arg;
+	DIR		   *dir;			/* open while a directory is read, */
+	int			fd;				/* and the file being visited, or -1 */
+	int			unreadable;		/* files that the server may not read */
+	char		example[MAXPGPATH]; /* the first of them */
+} Walk;
+
+/* the relations' files in a directory, beside each other */
+static SegmentFile *
+list_files(Walk *walk, const char *dir, size_t *nfiles)
+{
 	size_t		room = 1024;
-	DIR		   *d = AllocateDir(dir);
+	SegmentFile *files = palloc(room * sizeof(SegmentFile));
 	struct dirent *entry;
+
+	*nfiles = 0;
+	walk->dir = AllocateDir(dir);
+	if (walk->dir == NULL && errno == ENOENT)
+		return files;			/* dropped meanwhile */
+	while ((entry = ReadDir(walk->dir, dir)) != NULL)
+	{
+		if (*nfiles == room)
+			files = repalloc_huge(files, (room *= 2) * sizeof(SegmentFile));
+		if (parse_file_name(entry->d_name, &files[*nfiles]))
+			(*nfiles)++;
+	}
+	FreeDir(walk->dir);
+	walk->dir = NULL;
+	qsort(files, *nfiles, sizeof(SegmentFile), compare_files);
+	return files;
+}
+
+static void
+note_unreadable(Walk *walk, const char *path)
+{
+	if (walk->unreadable++ == 0)
+		strlcpy(walk->example, path, sizeof(walk->example));
+}
+
+static void
+visit_file(Walk *walk, const char *dir, const SegmentId *id, bool unlogged, int *honest)
+{
+	char		path[MAXPGPATH];
+	uint32		blocks;
+	int			rc;
+
+	segment_path(id, path);
+	walk->fd = open_file(path, &blocks);
+	if (walk->fd < 0)
+	{
+		if (errno == EACCES || errno == EPERM)
+			note_unreadable(walk, path);
+		else if (errno != ENOENT)
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not open file \"%s\": %m", path)));
+		return;
+	}
+	if (*honest < 0)
+		*honest = cachestat_is_honest(dir, walk->fd);
+	rc = walk->visitor(id, path, walk->fd, blocks, *honest > 0, unlogged, walk->arg);
+	if (rc == -EPERM || rc == -EACCES)
+		note_unreadable(walk, path);
+	else if (rc != 0)
+		report_kernel_error(rc, "look at the pages of", path);
+	CloseTransientFile(walk->fd);
+	walk->fd = -1;
+}
+
+static void
+visit_directory(Walk *walk, const char *dir, Oid tablespace, Oid database)
+{
+	size_t		nfiles;
+	SegmentFile *files = list_files(walk, dir, &nfiles);
 	bool		unlogged = false;
 	int			honest = -1;	/* not asked yet; a directory is on one file system */
-
-	if (d == NULL && errno == ENOENT)
-		return;					/* dropped meanwhile */
-	files = palloc(room * sizeof(SegmentFile));
-	while ((entry = ReadDir(d, dir)) != NULL)
-	{
-		if (nfiles == room)
-			files = repalloc_huge(files, (room *= 2) * sizeof(SegmentFile));
-		if (parse_file_name(entry->d_name, &files[nfiles]))
-			nfiles++;
-	}
-	FreeDir(d);
-	qsort(files, nfiles, sizeof(SegmentFile), compare_files);
 
 	for (size_t i = 0; i < nfiles; i++)
 	{
 		SegmentId	id = {tablespace, database, files[i].relfilenumber, files[i].fork, files[i].segment};
-		char		path[MAXPGPATH];
-		uint32		blocks;
-		int			fd;
 
 		CHECK_FOR_INTERRUPTS();
 		if (i == 0 || files[i].relfilenumber != files[i - 1].relfilenumber)
@@ -237,70 +317,111 @@ visit_directory(const char *dir, Oid tablespace, Oid database, SegmentVisitor vi
 			for (size_t k = i; k < nfiles && files[k].relfilenumber == id.relfilenumber && !unlogged; k++)
 				unlogged = files[k].fork == INIT_FORKNUM;
 		}
-
-		fd = segment_open(&id, path, &blocks);
-		if (fd < 0)
-			continue;
-		if (honest < 0)
-			honest = cachestat_is_honest(dir, fd);
-		visitor(&id, path, fd, blocks, honest > 0, unlogged, arg);
-		CloseTransientFile(fd);
+		visit_file(walk, dir, &id, unlogged, &honest);
 	}
 	pfree(files);
 }
 
-/* every database directory below that one */
-static void
-visit_databases(const char *dir, Oid tablespace, Oid database, SegmentVisitor visitor, void *arg)
+/* the subdirectories whose name is an OID and nothing else */
+static List *
+list_oids(Walk *walk, const char *dir)
 {
-	DIR		   *d = AllocateDir(dir);
+	List	   *oids = NIL;
 	struct dirent *entry;
 
-	if (d == NULL && errno == ENOENT)
-		return;					/* another major version's tablespace directory, or dropped */
-	while ((entry = ReadDir(d, dir)) != NULL)
+	walk->dir = AllocateDir(dir);
+	if (walk->dir == NULL && errno == ENOENT)
+		return NIL;				/* another major version's tablespace directory, or dropped */
+	while ((entry = ReadDir(walk->dir, dir)) != NULL)
 	{
-		char		path[MAXPGPATH];
-		Oid			oid = (Oid) strtoul(entry->d_name, NULL, 10);
+		unsigned long oid;
 
-		if (oid == InvalidOid || strspn(entry->d_name, "0123456789") != strlen(entry->d_name))
+		/* pg_upgrade and administrators leave 16384.bak and the like */
+		if (strspn(entry->d_name, "0123456789") != strlen(entry->d_name))
 			continue;
-		if (OidIsValid(database) && oid != database)
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
-		visit_directory(path, tablespace, oid, visitor, arg);
+		errno = 0;
+		oid = strtoul(entry->d_name, NULL, 10);
+		if (errno == 0 && oid != InvalidOid && oid <= PG_UINT32_MAX)
+			oids = list_append_unique_oid(oids, (Oid) oid);
 	}
-	FreeDir(d);
+	FreeDir(walk->dir);
+	walk->dir = NULL;
+	return oids;
 }
 
-/*
- * Visits each segment file of the cluster, or of one database and the shared catalogs.  Temporary relations are left
- * out.  What is dropped during the walk is not there.
- */
+/* every database directory below that one, or the database's */
+static void
+visit_databases(Walk *walk, const char *dir, Oid tablespace, Oid database)
+{
+	List	   *databases = list_oids(walk, dir);
+	ListCell   *cell;
+
+	foreach(cell, databases)
+	{
+		char		path[MAXPGPATH];
+
+		if (OidIsValid(database) && lfirst_oid(cell) != database)
+			continue;
+		snprintf(path, sizeof(path), "%s/%u", dir, lfirst_oid(cell));
+		visit_directory(walk, path, tablespace, lfirst_oid(cell));
+	}
+	list_free(databases);
+}
+
+static void
+visit_all(Walk *walk, Oid database)
+{
+	List	   *tablespaces;
+	ListCell   *cell;
+
+	visit_directory(walk, "global", GLOBALTABLESPACE_OID, InvalidOid);
+	visit_databases(walk, "base", DEFAULTTABLESPACE_OID, database);
+	tablespaces = list_oids(walk, "pg_tblspc");
+	foreach(cell, tablespaces)
+	{
+		char		path[MAXPGPATH];
+
+		snprintf(path, sizeof(path), "pg_tblspc/%u/%s", lfirst_oid(cell), TABLESPACE_VERSION_DIRECTORY);
+		visit_databases(walk, path, lfirst_oid(cell), database);
+	}
+	list_free(tablespaces);
+}
+
 void
 visit_segments(Oid database, SegmentVisitor visitor, void *arg)
 {
-	DIR		   *d;
-	struct dirent *entry;
+	Walk	   *walk = palloc0(sizeof(Walk));
 
-	visit_directory("global", GLOBALTABLESPACE_OID, InvalidOid, visitor, arg);
-	visit_databases("base", DEFAULTTABLESPACE_OID, database, visitor, arg);
-	d = AllocateDir("pg_tblspc");
-	while ((entry = ReadDir(d, "pg_tblspc")) != NULL)
+	walk->visitor = visitor;
+	walk->arg = arg;
+	walk->fd = -1;
+	PG_TRY();
 	{
-		char		path[MAXPGPATH];
-		Oid			oid = (Oid) strtoul(entry->d_name, NULL, 10);
-
-		if (oid == InvalidOid)
-			continue;
-		snprintf(path, sizeof(path), "pg_tblspc/%u/%s", oid, TABLESPACE_VERSION_DIRECTORY);
-		visit_databases(path, oid, database, visitor, arg);
+		visit_all(walk, database);
 	}
-	FreeDir(d);
+	PG_CATCH();
+	{
+		/* a worker has no transaction to do that */
+		if (walk->dir != NULL)
+			FreeDir(walk->dir);
+		if (walk->fd >= 0)
+			CloseTransientFile(walk->fd);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (walk->unreadable > 0)
+		ereport(WARNING,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg_plural("the server may not read %d file, which is left out: \"%s\"",
+							   "the server may not read %d files, which are left out, such as \"%s\"",
+							   walk->unreadable, walk->unreadable, walk->example),
+				 errhint("Remove it if it is no relation's, or give it to the server's user.")));
+	pfree(walk);
 }
 
-static void
-segment_row(const SegmentId *id, const char *path, int fd, uint32 blocks, bool cachestat, bool unlogged, void *arg)
+static int
+segment_row(const SegmentId *id, const char *path, int fd, uint32 blocks, bool cachestat,
+			bool unlogged, void *arg)
 {
 	ReturnSetInfo *rsinfo = arg;
 	struct pc_count count;
@@ -309,7 +430,7 @@ segment_row(const SegmentId *id, const char *path, int fd, uint32 blocks, bool c
 	int			rc = pc_count(fd, blocks, BLCKSZ, cachestat, &count);
 
 	if (rc != 0)
-		report_kernel_error(rc, "look at the pages of", path);
+		return rc;
 	values[0] = ObjectIdGetDatum(id->tablespace);
 	values[1] = ObjectIdGetDatum(id->database);
 	values[2] = ObjectIdGetDatum(id->relfilenumber);
@@ -321,6 +442,7 @@ segment_row(const SegmentId *id, const char *path, int fd, uint32 blocks, bool c
 	nulls[7] = count.dirty < 0;
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	pfree(DatumGetPointer(values[3]));
+	return 0;
 }
 
 PG_FUNCTION_INFO_V1(residency_segments);

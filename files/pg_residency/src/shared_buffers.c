@@ -1,7 +1,7 @@
 /*
  * shared_buffers.c - what PostgreSQL's own cache holds
  */
-#include "pg_residency.h"
+#include "shared_buffers.h"
 
 #include "access/relation.h"
 #include "catalog/pg_class_d.h"
@@ -10,6 +10,10 @@
 #include "storage/fd.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
+
+#include "kernel/page_cache.h"
+#include "pg_residency.h"
+#include "relations.h"
 
 /* what is in shared buffers of one fork of a relation */
 typedef struct ForkBuffers
@@ -165,7 +169,6 @@ compare_packed(const void *a, const void *b)
 	return (pa > pb) - (pa < pb);
 }
 
-/* Looks at all buffers once; takes eight bytes for each. */
 BufferSet *
 collect_shared_buffers(void)
 {
@@ -198,7 +201,6 @@ collect_shared_buffers(void)
 	return set;
 }
 
-/* Marks the segment's blocks that the set has, in maps of that many blocks; false when there is none. */
 bool
 buffers_of_segment(const BufferSet *set, const SegmentId *id, uint32 blocks, uint8 *cool, uint8 *hot)
 {
@@ -297,11 +299,8 @@ residency_buffers(PG_FUNCTION_ARGS)
 	SegmentId	wanted;
 	Relation	rel;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("the relation must not be null")));
-	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
+	need_argument(fcinfo, 0, "the relation");
+	rel = open_relation(PG_GETARG_OID(0));
 	if (!RELKIND_HAS_STORAGE(rel->rd_rel->relkind) || RelationUsesLocalBuffers(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),

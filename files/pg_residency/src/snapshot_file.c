@@ -3,6 +3,7 @@
  */
 #include "snapshot_file.h"
 #include "kernel/page_cache.h"
+#include "wire.h"
 
 #include <string.h>
 
@@ -12,6 +13,9 @@ static const char magic[8] = {'P', 'G', 'R', 'E', 'S', 'I', 'D', '\n'};
 #define CRC32C_POLYNOMIAL 0x82f63b78u
 
 #define LARGEST_FORK 3
+
+/* a reader of a large file looks whether it is to end that often */
+#define TICK_BYTES (1024 * 1024)
 
 uint32_t
 sf_crc32c(uint32_t crc, const void *data, size_t size)
@@ -34,24 +38,6 @@ sf_crc32c(uint32_t crc, const void *data, size_t size)
 	return ~crc;
 }
 
-static uint8_t *
-put(uint8_t *out, uint64_t value, int bytes)
-{
-	for (int i = 0; i < bytes; i++)
-		*out++ = (uint8_t) (value >> (8 * i));
-	return out;
-}
-
-static uint64_t
-get(const uint8_t **in, int bytes)
-{
-	uint64_t	value = 0;
-
-	for (int i = 0; i < bytes; i++)
-		value |= (uint64_t) *(*in)++ << (8 * i);
-	return value;
-}
-
 void
 sf_write_header(const struct sf_header *header, uint8_t *out)
 {
@@ -60,29 +46,31 @@ sf_write_header(const struct sf_header *header, uint8_t *out)
 	memset(out, 0, SF_HEADER_BYTES);
 	memcpy(p, magic, sizeof(magic));
 	p += sizeof(magic);
-	p = put(p, SF_VERSION, 4);
-	p = put(p, SF_HEADER_BYTES, 4);
-	p = put(p, header->system_identifier, 8);
-	p = put(p, header->timeline, 4);
-	p = put(p, header->server_version, 4);
-	p = put(p, header->block_size, 4);
-	p = put(p, header->segment_blocks, 4);
-	p = put(p, header->page_size, 4);
-	p = put(p, header->flags, 4);
-	p = put(p, (uint64_t) header->taken_at, 8);
-	p = put(p, header->generation, 4);
-	p = put(p, header->segments, 4);
-	p = put(p, header->blocks, 8);
-	p = put(p, header->wanted, 8);
-	p = put(p, header->in_page_cache, 8);
-	p = put(p, header->in_shared_buffers, 8);
-	p = put(p, header->in_both, 8);
-	p = put(p, header->body_size, 8);
-	p = put(p, header->body_crc, 4);
+	p = wire_put(p, SF_VERSION, 4);
+	p = wire_put(p, SF_HEADER_BYTES, 4);
+	p = wire_put(p, header->system_identifier, 8);
+	p = wire_put(p, header->timeline, 4);
+	p = wire_put(p, header->server_version, 4);
+	p = wire_put(p, header->block_size, 4);
+	p = wire_put(p, header->segment_blocks, 4);
+	p = wire_put(p, header->page_size, 4);
+	p = wire_put(p, header->flags, 4);
+	p = wire_put(p, (uint64_t) header->taken_at, 8);
+	p = wire_put(p, header->generation, 4);
+	p = wire_put(p, header->segments, 4);
+	p = wire_put(p, header->blocks, 8);
+	p = wire_put(p, header->wanted, 8);
+	p = wire_put(p, header->in_page_cache, 8);
+	p = wire_put(p, header->in_shared_buffers, 8);
+	p = wire_put(p, header->in_both, 8);
+	p = wire_put(p, header->body_size, 8);
+	p = wire_put(p, header->body_crc, 4);
 	memcpy(p, header->name, SF_NAME_BYTES);
 	p += SF_NAME_BYTES;
 	memcpy(p, header->origin, SF_ORIGIN_BYTES);
-	put(out + SF_HEADER_BYTES - 4, sf_crc32c(0, out, SF_HEADER_BYTES - 4), 4);
+	p += SF_ORIGIN_BYTES;
+	wire_put(p, header->measure, 8);
+	wire_put(out + SF_HEADER_BYTES - 4, sf_crc32c(0, out, SF_HEADER_BYTES - 4), 4);
 }
 
 const char *
@@ -95,36 +83,49 @@ sf_read_header(const uint8_t *file, size_t size, struct sf_header *header)
 	if (size < sizeof(magic) + 8 || memcmp(p, magic, sizeof(magic)) != 0)
 		return "it is no snapshot file";
 	p += sizeof(magic);
-	version = (uint32_t) get(&p, 4);
+	version = (uint32_t) wire_get(&p, 4);
 	if (version != SF_VERSION)
 		return "its format is another version's";
-	if (size < SF_HEADER_BYTES || get(&p, 4) != SF_HEADER_BYTES)
+	if (size < SF_HEADER_BYTES || wire_get(&p, 4) != SF_HEADER_BYTES)
 		return "its header is cut short";
-	if (get(&crc, 4) != sf_crc32c(0, file, SF_HEADER_BYTES - 4))
+	if (wire_get(&crc, 4) != sf_crc32c(0, file, SF_HEADER_BYTES - 4))
 		return "the checksum of its header does not match";
-	header->system_identifier = get(&p, 8);
-	header->timeline = (uint32_t) get(&p, 4);
-	header->server_version = (uint32_t) get(&p, 4);
-	header->block_size = (uint32_t) get(&p, 4);
-	header->segment_blocks = (uint32_t) get(&p, 4);
-	header->page_size = (uint32_t) get(&p, 4);
-	header->flags = (uint32_t) get(&p, 4);
-	header->taken_at = (int64_t) get(&p, 8);
-	header->generation = (uint32_t) get(&p, 4);
-	header->segments = (uint32_t) get(&p, 4);
-	header->blocks = get(&p, 8);
-	header->wanted = get(&p, 8);
-	header->in_page_cache = get(&p, 8);
-	header->in_shared_buffers = get(&p, 8);
-	header->in_both = get(&p, 8);
-	header->body_size = get(&p, 8);
-	header->body_crc = (uint32_t) get(&p, 4);
+	header->system_identifier = wire_get(&p, 8);
+	header->timeline = (uint32_t) wire_get(&p, 4);
+	header->server_version = (uint32_t) wire_get(&p, 4);
+	header->block_size = (uint32_t) wire_get(&p, 4);
+	header->segment_blocks = (uint32_t) wire_get(&p, 4);
+	header->page_size = (uint32_t) wire_get(&p, 4);
+	header->flags = (uint32_t) wire_get(&p, 4);
+	header->taken_at = (int64_t) wire_get(&p, 8);
+	header->generation = (uint32_t) wire_get(&p, 4);
+	header->segments = (uint32_t) wire_get(&p, 4);
+	header->blocks = wire_get(&p, 8);
+	header->wanted = wire_get(&p, 8);
+	header->in_page_cache = wire_get(&p, 8);
+	header->in_shared_buffers = wire_get(&p, 8);
+	header->in_both = wire_get(&p, 8);
+	header->body_size = wire_get(&p, 8);
+	header->body_crc = (uint32_t) wire_get(&p, 4);
 	memcpy(header->name, p, SF_NAME_BYTES);
-	memcpy(header->origin, p + SF_NAME_BYTES, SF_ORIGIN_BYTES);
+	p += SF_NAME_BYTES;
+	memcpy(header->origin, p, SF_ORIGIN_BYTES);
+	p += SF_ORIGIN_BYTES;
+	header->measure = wire_get(&p, 8);
 	if (header->name[SF_NAME_BYTES - 1] != '\0' || header->origin[SF_ORIGIN_BYTES - 1] != '\0')
 		return "a name in its header has no end";
-	if (header->block_size == 0 || header->segment_blocks == 0 || header->segment_blocks > SF_MAX_SEGMENT_BLOCKS)
+	/* it becomes text of a database, whatever its encoding */
+	for (char *c = header->origin; *c != '\0'; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	if (header->block_size == 0 || header->segment_blocks == 0 ||
+		header->segment_blocks > SF_MAX_SEGMENT_BLOCKS)
 		return "a size in its header is out of range";
+	if (header->taken_at < 0 || header->taken_at > SF_LATEST || header->generation > INT32_MAX ||
+		header->segments > INT32_MAX || header->blocks > INT64_MAX || header->wanted > INT64_MAX ||
+		header->in_page_cache > INT64_MAX || header->in_shared_buffers > INT64_MAX ||
+		header->in_both > INT64_MAX || header->measure > INT64_MAX)
+		return "a number in its header is out of range";
 	return NULL;
 }
 
@@ -204,11 +205,11 @@ write_layer(struct sf_segment *segment, enum sf_layer layer, const uint8_t *map,
 	size_t		size = pack_map(map, segment->blocks, out + SF_LAYER_BYTES, &l->encoding);
 
 	l->size = (uint32_t) size;
-	head = put(head, (uint64_t) layer + 1, 1);
-	head = put(head, l->encoding, 1);
-	head = put(head, 0, 2);
-	head = put(head, l->blocks, 4);
-	put(head, size, 4);
+	head = wire_put(head, (uint64_t) layer + 1, 1);
+	head = wire_put(head, l->encoding, 1);
+	head = wire_put(head, 0, 2);
+	head = wire_put(head, l->blocks, 4);
+	wire_put(head, size, 4);
 	return out + SF_LAYER_BYTES + size;
 }
 
@@ -281,38 +282,42 @@ sf_write_segment(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS], uin
 		return 0;
 	if (layers > 1)
 		segment->wanted = count_any(segment, maps);
-	head = put(head, segment->tablespace, 4);
-	head = put(head, segment->database, 4);
-	head = put(head, segment->relfilenumber, 4);
-	head = put(head, segment->segment, 4);
-	head = put(head, segment->blocks, 4);
-	head = put(head, segment->wanted, 4);
-	head = put(head, segment->fork, 1);
-	head = put(head, (uint64_t) layers, 1);
-	put(head, 0, 2);
+	head = wire_put(head, segment->tablespace, 4);
+	head = wire_put(head, segment->database, 4);
+	head = wire_put(head, segment->relfilenumber, 4);
+	head = wire_put(head, segment->segment, 4);
+	head = wire_put(head, segment->blocks, 4);
+	head = wire_put(head, segment->wanted, 4);
+	head = wire_put(head, segment->fork, 1);
+	head = wire_put(head, (uint64_t) layers, 1);
+	wire_put(head, 0, 2);
 	return (size_t) (end - out);
 }
 
 /* reads the segment at p, which moves behind it; NULL, or what is wrong */
 static const char *
-read_segment(const uint8_t **p, const uint8_t *end, uint32_t segment_blocks, struct sf_segment *segment)
+read_segment(const uint8_t **p, const uint8_t *end, const struct sf_header *header,
+			 struct sf_segment *segment)
 {
 	int			layers;
 
+	segment->raw = *p;
 	if ((size_t) (end - *p) < SF_SEGMENT_BYTES)
 		return "a segment is cut short";
-	segment->tablespace = (uint32_t) get(p, 4);
-	segment->database = (uint32_t) get(p, 4);
-	segment->relfilenumber = (uint32_t) get(p, 4);
-	segment->segment = (uint32_t) get(p, 4);
-	segment->blocks = (uint32_t) get(p, 4);
-	segment->wanted = (uint32_t) get(p, 4);
-	segment->fork = (uint8_t) get(p, 1);
-	layers = (int) get(p, 1);
+	segment->tablespace = (uint32_t) wire_get(p, 4);
+	segment->database = (uint32_t) wire_get(p, 4);
+	segment->relfilenumber = (uint32_t) wire_get(p, 4);
+	segment->segment = (uint32_t) wire_get(p, 4);
+	segment->blocks = (uint32_t) wire_get(p, 4);
+	segment->wanted = (uint32_t) wire_get(p, 4);
+	segment->fork = (uint8_t) wire_get(p, 1);
+	layers = (int) wire_get(p, 1);
 	*p += 2;
 	memset(segment->layers, 0, sizeof(segment->layers));
-	if (segment->blocks == 0 || segment->blocks > segment_blocks || segment->fork > LARGEST_FORK ||
-		segment->wanted > segment->blocks)
+	/* a relation has less than 2^32 blocks */
+	if (segment->blocks == 0 || segment->blocks > header->segment_blocks ||
+		segment->fork > LARGEST_FORK || segment->wanted > segment->blocks ||
+		segment->segment > UINT32_MAX / header->segment_blocks)
 		return "a segment is out of range";
 	while (layers-- > 0)
 	{
@@ -321,11 +326,11 @@ read_segment(const uint8_t **p, const uint8_t *end, uint32_t segment_blocks, str
 
 		if ((size_t) (end - *p) < SF_LAYER_BYTES)
 			return "a segment is cut short";
-		layer = (unsigned) get(p, 1);
-		map.encoding = (uint8_t) get(p, 1);
+		layer = (unsigned) wire_get(p, 1);
+		map.encoding = (uint8_t) wire_get(p, 1);
 		*p += 2;
-		map.blocks = (uint32_t) get(p, 4);
-		map.size = (uint32_t) get(p, 4);
+		map.blocks = (uint32_t) wire_get(p, 4);
+		map.size = (uint32_t) wire_get(p, 4);
 		map.data = *p;
 		if ((size_t) (end - *p) < map.size)
 			return "a map is cut short";
@@ -333,65 +338,144 @@ read_segment(const uint8_t **p, const uint8_t *end, uint32_t segment_blocks, str
 			segment->layers[layer - 1] = map;
 		*p += map.size;
 	}
+	segment->raw_size = (size_t) (*p - segment->raw);
 	return NULL;
 }
 
-/* adds a map's blocks to those in `out`; NULL, or what is wrong */
-static const char *
-unpack_map(const struct sf_map *map, uint32_t nblocks, uint8_t *out)
+/*
+ * The runs of a map, one after another, in whichever encoding: this costs as much as the map has
+ * bytes, however many blocks it speaks of.
+ */
+struct runs
 {
-	const uint8_t *p = map->data;
-	const uint8_t *end = p ? p + map->size : NULL;
-	uint64_t	at = 0;
-	uint64_t	found = 0;
+	const struct sf_map *map;
+	uint32_t	nblocks;
+	const uint8_t *p;
+	uint32_t	from;			/* the current run, */
+	uint32_t	to;				/* before this */
+	bool		ended;
+	const char *wrong;
+};
+
+/* moves to the next run; ended is set behind the last one, and where something is wrong */
+static void
+next_run(struct runs *r)
+{
+	const uint8_t *end = r->map->data + r->map->size;
+	uint32_t	gap;
+	uint32_t	run;
+
+	if (r->map->encoding == SF_BITMAP)
+	{
+		r->from = pc_next(r->map->data, r->nblocks, r->to, true);
+		r->to = pc_next(r->map->data, r->nblocks, r->from, false);
+		r->ended = r->from >= r->nblocks;
+	}
+	else if (r->p >= end)
+		r->ended = true;
+	else if (!get_varint(&r->p, end, &gap) || !get_varint(&r->p, end, &run))
+		r->wrong = "a run is cut short";
+	else if (run == 0 || (uint64_t) r->to + gap + run > r->nblocks)
+		r->wrong = "a run goes beyond its segment";
+	else
+	{
+		r->from = r->to + gap;
+		r->to = r->from + run;
+	}
+	r->ended |= r->wrong != NULL;
+}
+
+/* the first run of a layer */
+static struct runs
+first_run(const struct sf_segment *segment, enum sf_layer layer)
+{
+	const struct sf_map *map = &segment->layers[layer];
+	struct runs r = {.map = map, .nblocks = segment->blocks, .p = map->data};
+	uint32_t	tail = segment->blocks % 8;
 
 	if (map->blocks == 0)
-		return NULL;
-	switch (map->encoding)
-	{
-		case SF_WHOLE:
-			if (map->data != NULL)
-				return "a map has an encoding that is not known";
-			for (uint32_t i = 0; i < nblocks; i++)
-				pc_set(out, i);
-			found = nblocks;
-			break;
-		case SF_BITMAP:
-			if (map->size != pc_map_bytes(nblocks))
-				return "a bitmap has the wrong length";
-			if (nblocks % 8 != 0 && p[map->size - 1] >> (nblocks % 8) != 0)
-				return "a bitmap goes beyond its segment";
-			for (uint32_t i = 0; i < map->size; i++)
-				out[i] |= p[i];
-			found = pc_popcount(p, nblocks);
-			break;
-		case SF_RUNS:
-			while (p < end)
-			{
-				uint32_t	gap;
-				uint32_t	run;
+		r.ended = true;
+	else if (map->encoding != SF_RUNS && map->encoding != SF_BITMAP)
+		r.wrong = "a map has an encoding that is not known";
+	else if (map->encoding == SF_BITMAP && map->size != pc_map_bytes(segment->blocks))
+		r.wrong = "a bitmap has the wrong length";
+	else if (map->encoding == SF_BITMAP && tail != 0 && map->data[map->size - 1] >> tail != 0)
+		r.wrong = "a bitmap goes beyond its segment";
+	else
+		next_run(&r);
+	r.ended |= r.wrong != NULL;
+	return r;
+}
 
-				if (!get_varint(&p, end, &gap) || !get_varint(&p, end, &run))
-					return "a run is cut short";
-				if (run == 0 || at + gap + run > nblocks)
-					return "a run goes beyond its segment";
-				at += gap;
-				found += run;
-				for (; run > 0; run--)
-					pc_set(out, (uint32_t) at++);
-			}
-			break;
-		default:
-			return "a map has an encoding that is not known";
+/* whether each layer holds as many blocks as it says */
+static const char *
+check_layers(const struct sf_segment *segment)
+{
+	for (int l = 0; l < SF_LAYERS; l++)
+	{
+		struct runs r = first_run(segment, (enum sf_layer) l);
+		uint64_t	found = 0;
+
+		for (; !r.ended; next_run(&r))
+			found += r.to - r.from;
+		if (r.wrong != NULL)
+			return r.wrong;
+		if (found != segment->layers[l].blocks)
+			return "a map does not hold what its layer says";
 	}
-	return found == map->blocks ? NULL : "a map does not hold what its layer says";
+	return NULL;
+}
+
+/* blocks in any of the layers, which check_layers() found right */
+static uint64_t
+count_union(const struct sf_segment *segment)
+{
+	struct runs runs[SF_LAYERS];
+	uint64_t	found = 0;
+	uint32_t	at = 0;			/* what is before has been counted */
+
+	for (int l = 0; l < SF_LAYERS; l++)
+		runs[l] = first_run(segment, (enum sf_layer) l);
+	for (;;)
+	{
+		struct runs *first = NULL;
+
+		for (int l = 0; l < SF_LAYERS; l++)
+			if (!runs[l].ended && (first == NULL || runs[l].from < first->from))
+				first = &runs[l];
+		if (first == NULL)
+			return found;
+		if (first->to > at)
+		{
+			found += first->to - (first->from > at ? first->from : at);
+			at = first->to;
+		}
+		next_run(first);
+	}
+}
+
+/* adds a layer's blocks to those in `out`; NULL, or what is wrong */
+static const char *
+unpack_layer(const struct sf_segment *segment, enum sf_layer layer, uint8_t *out)
+{
+	struct runs r = first_run(segment, layer);
+	uint64_t	found = 0;
+
+	for (; !r.ended; next_run(&r))
+	{
+		found += r.to - r.from;
+		pc_set_run(out, r.from, r.to);
+	}
+	if (r.wrong != NULL)
+		return r.wrong;
+	return found == segment->layers[layer].blocks ? NULL : "a map does not hold what its layer says";
 }
 
 const char *
 sf_read_layer(const struct sf_segment *segment, enum sf_layer layer, uint8_t *map)
 {
 	memset(map, 0, pc_map_bytes(segment->blocks));
-	return unpack_map(&segment->layers[layer], segment->blocks, map);
+	return unpack_layer(segment, layer, map);
 }
 
 const char *
@@ -401,35 +485,49 @@ sf_read_map(const struct sf_segment *segment, uint8_t *map)
 
 	memset(map, 0, pc_map_bytes(segment->blocks));
 	for (int l = 0; l < SF_LAYERS && wrong == NULL; l++)
-		wrong = unpack_map(&segment->layers[l], segment->blocks, map);
+		wrong = unpack_layer(segment, (enum sf_layer) l, map);
 	if (wrong == NULL && pc_popcount(map, segment->blocks) != segment->wanted)
 		wrong = "its maps do not hold what a segment says";
 	return wrong;
 }
 
 const char *
-sf_check(const uint8_t *file, size_t size, struct sf_header *header)
+sf_check(const uint8_t *file, size_t size, struct sf_header *header, void (*tick) (void))
 {
-	static uint8_t map[SF_MAX_SEGMENT_BLOCKS / 8];
 	const char *wrong = sf_read_header(file, size, header);
 	const uint8_t *p = file + SF_HEADER_BYTES;
 	const uint8_t *end = file + size;
+	const uint8_t *ticked = p;
 	uint64_t	wanted = 0;
+	uint32_t	crc = 0;
 
 	if (wrong != NULL)
 		return wrong;
 	if (header->body_size != size - SF_HEADER_BYTES)
 		return "its length is not what its header says";
-	if (header->body_crc != sf_crc32c(0, p, size - SF_HEADER_BYTES))
+	for (size_t at = SF_HEADER_BYTES; at < size; at += TICK_BYTES)
+	{
+		crc = sf_crc32c(crc, file + at, size - at < TICK_BYTES ? size - at : TICK_BYTES);
+		if (tick)
+			tick();
+	}
+	if (header->body_crc != crc)
 		return "the checksum of its content does not match";
 	for (uint32_t i = 0; i < header->segments; i++)
 	{
 		struct sf_segment segment;
 
-		if ((wrong = read_segment(&p, end, header->segment_blocks, &segment)) != NULL ||
-			(wrong = sf_read_map(&segment, map)) != NULL)
+		if ((wrong = read_segment(&p, end, header, &segment)) != NULL ||
+			(wrong = check_layers(&segment)) != NULL)
 			return wrong;
+		if (count_union(&segment) != segment.wanted)
+			return "its maps do not hold what a segment says";
 		wanted += segment.wanted;
+		if (tick && p - ticked >= TICK_BYTES)
+		{
+			tick();
+			ticked = p;
+		}
 	}
 	if (p != end)
 		return "it holds more than its header says";
@@ -439,12 +537,13 @@ sf_check(const uint8_t *file, size_t size, struct sf_header *header)
 }
 
 bool
-sf_next_segment(const uint8_t *file, const struct sf_header *header, size_t *at, struct sf_segment *segment)
+sf_next_segment(const uint8_t *file, const struct sf_header *header, size_t *at,
+				struct sf_segment *segment)
 {
 	const uint8_t *p = file + SF_HEADER_BYTES + *at;
 
 	if (*at >= header->body_size ||
-		read_segment(&p, file + SF_HEADER_BYTES + header->body_size, header->segment_blocks, segment) != NULL)
+		read_segment(&p, file + SF_HEADER_BYTES + header->body_size, header, segment) != NULL)
 		return false;
 	*at = (size_t) (p - file) - SF_HEADER_BYTES;
 	return true;

@@ -17,8 +17,8 @@
  * writer keeps a segment within twice that: where the two layers of shared buffers would not fit, they become one.
  * A reader passes over layers that it does not know.
  */
-#ifndef SNAPSHOT_FILE_H
-#define SNAPSHOT_FILE_H
+#ifndef RESIDENCY_SNAPSHOT_FILE_H
+#define RESIDENCY_SNAPSHOT_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,7 +34,12 @@
 /* the most blocks a segment may have here: PostgreSQL's default of 1 GiB is 131,072 of 8 KiB */
 #define SF_MAX_SEGMENT_BLOCKS (1u << 24)
 
+/* the latest time that a header may have, microseconds since 1970: the year 9999 */
+#define SF_LATEST INT64_C(253402300800000000)
+
 #define SF_FLAG_IN_RECOVERY 1u
+#define SF_FLAG_THIN 2u			/* it holds less than half of `measure` */
+#define SF_FLAG_FORCED 4u		/* it is the measure of those after it, whatever was before */
 
 /* in the file a layer's number is one more */
 enum sf_layer
@@ -48,8 +53,7 @@ enum sf_layer
 enum sf_encoding
 {
 	SF_RUNS = 1,
-	SF_BITMAP = 2,
-	SF_WHOLE = 3				/* never in a file: every block, without data */
+	SF_BITMAP = 2
 };
 
 struct sf_header
@@ -72,7 +76,8 @@ struct sf_header
 	uint64_t	body_size;		/* bytes behind the header */
 	uint32_t	body_crc;
 	char		name[SF_NAME_BYTES];
-	char		origin[SF_ORIGIN_BYTES];	/* host name */
+	char		origin[SF_ORIGIN_BYTES];	/* host name, printable ASCII */
+	uint64_t	measure;		/* blocks of the fullest before it that still existed; 0: none, or not known */
 };
 
 /* blocks is 0 when the file has no such layer for the segment */
@@ -94,6 +99,8 @@ struct sf_segment
 	uint32_t	wanted;			/* blocks in any of the layers */
 	uint8_t		fork;			/* PostgreSQL's ForkNumber */
 	struct sf_map layers[SF_LAYERS];
+	const uint8_t *raw;			/* all of it as the file has it, when it was read from one; */
+	size_t		raw_size;		/* bytes */
 };
 
 extern uint32_t sf_crc32c(uint32_t crc, const void *data, size_t size);
@@ -114,8 +121,13 @@ extern size_t sf_write_segment(struct sf_segment *segment, uint8_t *const maps[S
 /* Reads the header alone; NULL, or what is wrong with it. */
 extern const char *sf_read_header(const uint8_t *file, size_t size, struct sf_header *header);
 
-/* Reads the header and checks the whole file, every map included; NULL, or what is wrong with it. */
-extern const char *sf_check(const uint8_t *file, size_t size, struct sf_header *header);
+/*
+ * Reads the header and checks the whole file, every map included; NULL, or what is wrong with it.
+ * It takes time in proportion to `size`, and calls `tick`, which may be NULL and need not return,
+ * about once a MiB.  What the header says of the cluster is for the caller to judge first.
+ */
+extern const char *sf_check(const uint8_t *file, size_t size, struct sf_header *header,
+							void (*tick) (void));
 
 /*
  * The segment at `*at` bytes, 0 for the first; moves `*at` behind it.  False at the end.  Only of a file that

@@ -21,7 +21,8 @@ SOURCE = os.path.join(os.path.dirname(__file__), "../../../files/pg_residency")
 with open(SOURCE + "/pg_residency.control", encoding="utf-8") as control:
     VERSION = re.search("default_version = '(.+)'", control.read()).group(1)
 ALL_FILES = (
-    "pg_residency.so pg_residency--0.1.0--0.3.0.sql pg_residency--0.2.0--0.3.0.sql pg_residency--0.3.0.sql pg_residency.control"
+    f"pg_residency.so pg_residency--0.1.0--{VERSION}.sql pg_residency--0.2.0--{VERSION}.sql pg_residency--{VERSION}.sql"
+    " pg_residency.control"
 )
 
 every_host = pytest.mark.parametrize("name", MAJORS)
@@ -71,8 +72,8 @@ def test_all_methods_give_the_same_rights(name):
         "SELECT string_agg(p.proname, ' ' ORDER BY p.proname) FROM pg_proc AS p"
         " WHERE p.proname LIKE 'residency%' AND has_function_privilege('residency_admin', p.oid, 'EXECUTE')",
     ) == (
-        "residency_cancel residency_drop_snapshot residency_evict residency_restore residency_restore_segment"
-        " residency_restore_start residency_snapshot"
+        "residency_cancel residency_drop_snapshot residency_evict residency_restore residency_restore_start"
+        " residency_set_names residency_snapshot"
     )
 
 

@@ -54,6 +54,17 @@ pc_next(const uint8_t *map, uint32_t nblocks, uint32_t from, bool value)
 	return i < nblocks ? i : nblocks;
 }
 
+void
+pc_set_run(uint8_t *map, uint32_t from, uint32_t to)
+{
+	while (from < to && from % 8 != 0)
+		pc_set(map, from++);
+	if (from < to)
+		memset(map + from / 8, 0xff, (to - from) / 8);
+	for (from += (to - from) / 8 * 8; from < to; from++)
+		pc_set(map, from);
+}
+
 uint64_t
 pc_popcount(const uint8_t *map, uint32_t nblocks)
 {

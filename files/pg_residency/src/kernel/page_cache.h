@@ -49,6 +49,9 @@ pc_clear(uint8_t *map, uint32_t i)
 	map[i >> 3] &= (uint8_t) ~(1u << (i & 7));
 }
 
+/* sets the bits from .. to - 1 */
+extern void pc_set_run(uint8_t *map, uint32_t from, uint32_t to);
+
 static inline size_t
 pc_map_bytes(uint32_t nblocks)
 {

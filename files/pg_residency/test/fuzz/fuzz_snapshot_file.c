@@ -20,7 +20,7 @@ read_all(const uint8_t *file, size_t size)
 	struct sf_segment segment;
 	size_t		at = 0;
 
-	if (sf_check(file, size, &header) != NULL)
+	if (sf_check(file, size, &header, NULL) != NULL)
 		return;
 	while (sf_next_segment(file, &header, &at, &segment))
 	{

@@ -31,6 +31,11 @@ SELECT percent('two_segments', 'restore');
 SELECT count(*) = (SELECT segments FROM residency_jobs WHERE job = :job) AS a_row_each,
        sum(loaded) = (SELECT loaded FROM residency_jobs WHERE job = :job) AS adds_up
 FROM residency_job_segments(:job);
+-- by relation, and as progress: the same sums
+SELECT sum(r.wanted) = max(j.wanted) AS wanted, sum(r.settled) = max(j.settled) AS settled, sum(r.resident) = max(j.resident) AS resident,
+       sum(r.loaded) = max(j.loaded) AS loaded, max(j.planned) = max(j.wanted) AS planned_is_wanted, max(j.settled) = max(j.wanted) AS all_settled
+FROM residency_job_relations(:job) r, residency_jobs j WHERE j.job = :job;
+SELECT name, kind, loaded > 130000 AS loaded FROM residency_job_relations(:job) WHERE relation = 'two_segments'::regclass AND database = here();
 
 -- again: everything is there, nothing to load
 SELECT residency_restore_start('restore') AS job \gset
@@ -42,7 +47,9 @@ SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
 SELECT segment_no AS no FROM residency_snapshot_segments('restore')
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND segment = 1 AND database = here() \gset
 SELECT segment_no = :no AS no, wanted > 8000 AS wanted, resident >= wanted * 0.9 AS resident, loaded > 5000 AS loaded, extra <= wanted * 0.05 AS hardly_extra, over_budget, gone, reason
-FROM residency_restore('restore', :no);
+FROM residency_restore_segment('restore', :no);
+-- under its former name, too
+SELECT segment_no = :no AS no, loaded FROM residency_restore('restore', :no);
 SELECT segment, (round(10.0 * resident / wanted) * 10)::int AS percent
 FROM residency_snapshot_segments('restore')
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND database = here() ORDER BY segment;
@@ -124,7 +131,7 @@ SELECT state, message FROM residency_jobs WHERE job = :job;
 -- a statement's own timeout ends the restore of a segment
 SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
 SET statement_timeout = '20ms';
-SELECT residency_restore('restore', segment_no) FROM residency_snapshot_segments('restore')
+SELECT residency_restore_segment('restore', segment_no) FROM residency_snapshot_segments('restore')
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND segment = 0 AND database = here();
 RESET statement_timeout;
 
@@ -164,9 +171,12 @@ SELECT residency_restore_start('restore', '{"time_limit": 1e20}');
 SELECT residency_restore_start('restore', '{"aggressive": 1}');
 SELECT residency_restore_start('restore', '{"max_io_pressure": 101}');
 SELECT residency_restore_start('restore', '{"gap_blocks": -1}');
-SELECT residency_restore('restore', 0);
+SELECT residency_restore_segment('restore', 0);
+SELECT residency_restore_start('restore', '{"turn_wait": -1}');
 \set VERBOSITY default
 SELECT residency_cancel(NULL);
 SELECT residency_cancel(999999);
 SELECT * FROM residency_job_segments(999999);
 SELECT * FROM residency_job_segments(NULL);
+SELECT * FROM residency_job_relations(999999);
+SELECT * FROM residency_job_relations(NULL);

@@ -28,7 +28,7 @@ SELECT residency_snapshot('mine');
 SELECT residency_evict('two_segments');
 
 RESET ROLE;
-GRANT EXECUTE ON FUNCTION residency_snapshot(text, int), residency_drop_snapshot(text) TO regress_residency_admin;
+GRANT EXECUTE ON FUNCTION residency_snapshot(text, int, boolean), residency_drop_snapshot(text) TO regress_residency_admin;
 SET ROLE regress_residency_admin;
 SELECT name, generation FROM residency_snapshot('granted');
 SELECT residency_drop_snapshot('granted');

@@ -27,7 +27,7 @@ SELECT s.file_bytes::float / s.segments < 100 AS tens_of_bytes_a_segment FROM re
 SELECT generation FROM residency_snapshot('warm');
 SELECT generation FROM residency_snapshot('warm');
 SELECT name, generation FROM residency_snapshots();
-SELECT generation FROM residency_snapshot('warm', 1);
+SELECT generation, current, thin, measure FROM residency_snapshot('warm', 1, force => true);
 SELECT generation FROM residency_snapshot('other.one-2');
 SELECT name, generation, problem FROM residency_snapshots();
 
@@ -63,17 +63,48 @@ SELECT residency_drop_snapshot('nothing');
 SELECT residency_drop_snapshot('warm@3');
 SELECT residency_drop_snapshot('warm@x');
 
--- names are left beside it by whoever knows them, and go with it
-SELECT residency_names('other.one-2');
-SELECT residency_set_names('other.one-2', '{"relations": ["grün"]}');
-SELECT residency_names('other.one-2@1');
-SELECT residency_set_names('nothing', '{}');
-SELECT residency_names('nothing');
-SELECT residency_names(NULL);
-SELECT residency_set_names('other.one-2', NULL);
+-- the names of its relations are beside it, as SQL spells them, with what they belong to
+SELECT kind, name, owner_name, relation = to_regclass(name) AS relation, owner = to_regclass(owner_name) AS owner,
+       relfilenumber = pg_relation_filenode(to_regclass(name)) AS relfilenumber, tablespace, partition_of, problem
+FROM residency_snapshot_names('warm')
+WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND (name LIKE 'public.%' OR owner_name LIKE 'public.%')
+  AND kind NOT LIKE 'toast%'
+ORDER BY name COLLATE "C";
+SELECT DISTINCT kind, owner_name, name LIKE 'pg\_toast.pg\_toast\_%' AS toast
+FROM residency_snapshot_names('warm')
+WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND kind LIKE 'toast%' AND owner_name LIKE 'public.%'
+ORDER BY 1, 2;
+SELECT database, tablespace, name FROM residency_snapshot_names('warm') WHERE database = 0 AND name = 'pg_catalog.pg_database';
+SELECT name, problem FROM residency_snapshot_names('warm') WHERE kind = 'database' AND name LIKE 'template%' ORDER BY 1;
+-- each relation once, and each that has a segment in it
+SELECT count(*) = count(DISTINCT (database, tablespace, relfilenumber)) AS once FROM residency_snapshot_names('warm') WHERE kind <> 'database';
+SELECT count(*) AS unnamed
+FROM residency_snapshot_relations('warm') r JOIN pg_database d ON d.oid = r.database AND d.datallowconn
+WHERE r.name IS NULL;
+SELECT r.name, r.blocks = g.blocks AS blocks, r.wanted = g.wanted AS wanted, r.resident >= g.wanted * 0.9 AS resident, r.gone, r.heat > 0 AS heat
+FROM residency_snapshot_relations('warm') r,
+     (SELECT database, tablespace, relfilenumber, sum(blocks) AS blocks, sum(wanted) AS wanted
+      FROM residency_snapshot_segments('warm') GROUP BY 1, 2, 3) g
+WHERE (r.database, r.tablespace, r.relfilenumber) = (g.database, g.tablespace, g.relfilenumber) AND r.name = 'public.two_segments';
+-- the names of today, of databases that are asked for
+SELECT DISTINCT kind FROM residency_current_names(ARRAY[0]::oid[]) ORDER BY 1;
+SELECT count(*) FROM residency_current_names(ARRAY[]::oid[]);
+SELECT name FROM residency_current_names(ARRAY[(SELECT oid FROM pg_database WHERE datname = current_database())])
+WHERE name = 'public.two_segments';
+SELECT database, problem FROM residency_current_names(ARRAY[4294967294]::oid[]);
+SELECT residency_current_names(ARRAY[NULL]::oid[]);
+SELECT residency_snapshot_names('nothing');
+SELECT residency_snapshot_names(NULL);
+SELECT residency_snapshot_relations(NULL);
+SELECT count(*) AS left_behind FROM pg_ls_dir('pg_residency') f WHERE f LIKE 'pgsql_tmp.names%';
 
+-- what was dropped is never taken for what comes after it
 SELECT residency_drop_snapshot('other.one-2');
 SELECT count(*) AS left_behind FROM pg_ls_dir('pg_residency') f WHERE f LIKE 'other%';
+SELECT generation FROM residency_snapshot('other.one-2');
+SELECT residency_drop_snapshot('other.one-2@2');
+SELECT generation FROM residency_snapshot('other.one-2');
+SELECT residency_drop_snapshot('other.one-2');
 SELECT name, generation FROM residency_snapshots();
 
 -- damaged files are listed with what is wrong, and refused

@@ -100,7 +100,7 @@ test_header(void **state)
 	(void) state;
 	begin_file(&f);
 	end_file(&f);
-	assert_null(sf_check(f.data, f.size, &h));
+	assert_null(sf_check(f.data, f.size, &h, NULL));
 	/* up to its padding */
 	assert_memory_equal(&h, &f.header, offsetof(struct sf_header, origin) + SF_ORIGIN_BYTES);
 	free(f.data);
@@ -128,7 +128,7 @@ test_round_trip(void **state)
 			end_file(&f);
 			/* a map of 1 GiB: never above 16 KiB and what names it */
 			assert_true(f.size <= SF_HEADER_BYTES + 2 * (MAP_BYTES + SF_SEGMENT_BYTES + SF_LAYER_BYTES));
-			assert_null(sf_check(f.data, f.size, &h));
+			assert_null(sf_check(f.data, f.size, &h, NULL));
 			assert_true(sf_next_segment(f.data, &h, &at, &segment));
 			assert_int_equal(segment.relfilenumber, 16384);
 			assert_int_equal(segment.segment, 1);
@@ -180,7 +180,7 @@ test_unknown_layer(void **state)
 	s[8] = 5;
 	f.size += SF_LAYER_BYTES + 5;
 	end_file(&f);
-	assert_null(sf_check(f.data, f.size, &h));
+	assert_null(sf_check(f.data, f.size, &h, NULL));
 	assert_true(sf_next_segment(f.data, &h, &at, &segment));
 	assert_null(sf_read_map(&segment, read_map));
 	assert_memory_equal(read_map, map, 13);
@@ -209,7 +209,7 @@ test_layers(void **state)
 	pc_set(hot, 999);
 	add_layers(&f, 1, 0, 1000, maps);
 	end_file(&f);
-	assert_null(sf_check(f.data, f.size, &h));
+	assert_null(sf_check(f.data, f.size, &h, NULL));
 	assert_true(sf_next_segment(f.data, &h, &at, &segment));
 	assert_int_equal(segment.wanted, 502);
 	assert_int_equal(segment.layers[SF_PAGE_CACHE].blocks, 500);
@@ -269,7 +269,7 @@ test_bound_of_layers(void **state)
 	add_layers(&f, 1, 0, SEGMENT_BLOCKS, maps);
 	end_file(&f);
 	assert_true(f.size - SF_HEADER_BYTES <= 32 * 1024 + SF_SEGMENT_BYTES + 2 * SF_LAYER_BYTES);
-	assert_null(sf_check(f.data, f.size, &h));
+	assert_null(sf_check(f.data, f.size, &h, NULL));
 	assert_true(sf_next_segment(f.data, &h, &at, &segment));
 	assert_int_equal(segment.layers[SF_BUFFERS_HOT].blocks, buffers);
 	assert_int_equal(segment.layers[SF_BUFFERS_COOL].blocks, 0);
@@ -295,15 +295,15 @@ test_damage_is_found(void **state)
 		uint8_t    *cut = malloc(i + 1);
 
 		f.data[i] ^= 0x10;
-		assert_non_null(sf_check(f.data, f.size, &h));
+		assert_non_null(sf_check(f.data, f.size, &h, NULL));
 		f.data[i] ^= 0x10;
 		/* a copy of exactly that length, so that the sanitizer sees a read beyond it */
 		memcpy(cut, f.data, i);
-		assert_non_null(sf_check(cut, i, &h));
+		assert_non_null(sf_check(cut, i, &h, NULL));
 		free(cut);
 	}
-	assert_non_null(sf_check(f.data, f.size + 1, &h));
-	assert_null(sf_check(f.data, f.size, &h));
+	assert_non_null(sf_check(f.data, f.size + 1, &h, NULL));
+	assert_null(sf_check(f.data, f.size, &h, NULL));
 	free(f.data);
 }
 
@@ -336,7 +336,7 @@ test_hostile_content(void **state)
 		header.body_size = body;
 		header.body_crc = sf_crc32c(0, copy + SF_HEADER_BYTES, body);
 		sf_write_header(&header, copy);
-		refused += sf_check(copy, f.size, &h) != NULL;
+		refused += sf_check(copy, f.size, &h, NULL) != NULL;
 		free(copy);
 	}
 	assert_true(refused > 30000);

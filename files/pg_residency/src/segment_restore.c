@@ -1,18 +1,18 @@
 /*
- * restore.c - brings one segment of a snapshot back into the page cache
+ * segment_restore.c - brings one segment of a snapshot back into the page cache
  */
-#include "pg_residency.h"
+#include "segment_restore.h"
 
 #include <sys/stat.h>
-#include <time.h>
 
 #include "access/xlog.h"
 #include "miscadmin.h"
-#include "kernel/device.h"
-#include "kernel/memory.h"
 #include "port/pg_bitutils.h"
 #include "storage/fd.h"
-#include "storage/latch.h"
+
+#include "host_ledger.h"
+#include "kernel/page_cache.h"
+#include "shared_buffers.h"
 
 /*
  * Blocks read although not wanted, to save a request, where the device has not been measured: 16 KiB is about what a
@@ -23,9 +23,6 @@
 /* a device is measured once there is that much to load from it */
 #define WORTH_MEASURING ((32 * 1024 * 1024) / BLCKSZ)
 
-/* a measured budget is measured again when that much has come in */
-#define MEASURE_AGAIN_BYTES (16 * 1024 * 1024)
-
 /* a segment being looked at or restored */
 struct SegmentWork
 {
@@ -33,19 +30,70 @@ struct SegmentWork
 	SegmentOutcome *outcome;
 	char		path[MAXPGPATH];
 	int			fd;				/* -1 when there is no file */
-	uint32		blocks;			/* the file's and the map's, what both have */
+	uint32		blocks;			/* what both the map and the file have */
 	bool		cachestat;
 	uint8	   *want;
 	uint8	   *before;			/* in the page cache */
 	uint8	   *need;			/* wanted, and in neither cache */
 	/* while it is loaded: */
 	RestoreControl *control;
-	KnownDevice *device;
+	Device	   *device;
 	struct pc_loader loader;
 	struct pc_file file;
 	uint64		promised;		/* bytes of the budget that are set aside for it */
 	int			rc;
 };
+
+void
+outcome_add(SegmentOutcome *total, const SegmentOutcome *o)
+{
+	total->wanted += o->wanted;
+	total->resident += o->resident;
+	total->loaded += o->loaded;
+	total->extra += o->extra;
+	total->over_budget += o->over_budget;
+	total->gone += o->gone;
+	total->failed += o->failed;
+}
+
+void
+outcome_subtract(SegmentOutcome *total, const SegmentOutcome *o)
+{
+	total->wanted -= o->wanted;
+	total->resident -= o->resident;
+	total->loaded -= o->loaded;
+	total->extra -= o->extra;
+	total->over_budget -= o->over_budget;
+	total->gone -= o->gone;
+	total->failed -= o->failed;
+}
+
+const char *
+outcome_reason(const SegmentOutcome *o)
+{
+	switch (o->reason)
+	{
+		case REASON_NONE:
+			return NULL;
+		case REASON_UNLOGGED:
+			return "unlogged: not on a standby";
+		case REASON_FILE_GONE:
+			return "the file is gone: dropped, truncated or rewritten";
+		case REASON_FILE_SHORTER:
+			return "the file is shorter now";
+		case REASON_OVER_BUDGET:
+			return "over the memory budget";
+		case REASON_RECLAIMED:
+			return "read, but evicted again";
+		case REASON_ENDED:
+			return "ended before it was done";
+		case REASON_KERNEL:
+			return strerror(o->error);
+		case REASON_ERROR:
+			return "an error that the server's log has";
+	}
+	return "unknown";
+}
 
 /*
  * In the page cache now; `map` has the work's blocks.  cachestat(2) counts pages that are still on their way: so it is
@@ -54,7 +102,8 @@ struct SegmentWork
 static void
 map_segment(const SegmentWork *work, bool arrived, uint8 *map)
 {
-	enum pc_trust trust = !work->cachestat ? PC_MINCORE : arrived ? PC_CACHESTAT : PC_CACHESTAT_COLD;
+	enum pc_trust trust = !work->cachestat ? PC_MINCORE :
+		arrived ? PC_CACHESTAT : PC_CACHESTAT_COLD;
 	uint64		resident;
 	int			rc = pc_survey(work->fd, work->blocks, BLCKSZ, trust, map, &resident);
 
@@ -91,7 +140,7 @@ open_work(SegmentWork *work, const struct sf_segment *segment)
 	int64		needed;
 
 	memset(outcome, 0, sizeof(*outcome));
-	work->id = snapshot_segment_id(segment);
+	work->id = segment_id_of(segment);
 	work->want = new_map(segment->blocks);
 	wrong = sf_read_map(segment, work->want);
 	if (wrong != NULL)
@@ -102,20 +151,20 @@ open_work(SegmentWork *work, const struct sf_segment *segment)
 	if (work->id.fork != INIT_FORKNUM && RecoveryInProgress() && segment_is_unlogged(&work->id))
 	{
 		outcome->wanted = 0;
-		strlcpy(outcome->reason, "unlogged: not on a standby", sizeof(outcome->reason));
+		outcome->reason = REASON_UNLOGGED;
 		return false;
 	}
 	work->fd = segment_open(&work->id, work->path, &work->blocks);
 	if (work->fd < 0)
 	{
 		outcome->gone = segment->wanted;
-		strlcpy(outcome->reason, "the file is gone: dropped, truncated or rewritten", sizeof(outcome->reason));
+		outcome->reason = REASON_FILE_GONE;
 		return false;
 	}
 	work->blocks = Min(work->blocks, segment->blocks);
 	outcome->gone = segment->wanted - (int64) pc_popcount(work->want, work->blocks);
 	if (outcome->gone > 0)
-		strlcpy(outcome->reason, "the file is shorter now", sizeof(outcome->reason));
+		outcome->reason = REASON_FILE_SHORTER;
 
 	work->cachestat = cachestat_is_honest_for(&work->id, work->fd);
 	work->before = new_map(work->blocks);
@@ -142,7 +191,7 @@ close_work(SegmentWork *work)
 	if (work->control != NULL)
 	{
 		pc_forget(&work->device->flight, &work->file);
-		work->control->promised -= work->promised;
+		work->control->allowance.promised -= work->promised;
 	}
 	if (work->fd >= 0)
 		CloseTransientFile(work->fd);
@@ -155,7 +204,6 @@ close_work(SegmentWork *work)
 	pfree(work);
 }
 
-/* How the segment stands now, nothing loaded. */
 void
 examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome)
 {
@@ -165,68 +213,32 @@ examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome)
 	close_work(work);
 }
 
-/* What a restore may add to the page cache, bytes; what other clusters of this machine restored is to stay. */
-uint64
-restore_budget(void)
-{
-	struct pc_memory memory;
-	int			rc = pc_memory_read("", machine_others_bytes(), &memory);
-
-	if (rc != 0)
-		report_kernel_error(rc, "read the free memory from", "/proc/meminfo");
-	return memory.budget;
-}
-
-/* Makes the file look like a snapshot's segment of which every block is wanted. */
-void
-whole_segment(const SegmentId *id, uint32 blocks, struct sf_segment *segment)
-{
-	memset(segment, 0, sizeof(*segment));
-	segment->tablespace = id->tablespace;
-	segment->database = id->database;
-	segment->relfilenumber = id->relfilenumber;
-	segment->segment = id->segment;
-	segment->blocks = blocks;
-	segment->fork = (uint8) id->fork;
-	segment->wanted = blocks;
-	segment->layers[SF_PAGE_CACHE] = (struct sf_map) {.blocks = blocks, .encoding = SF_WHOLE};
-}
-
-/*
- * What is left of the budget, in blocks.  A measured one is measured again and again, for others want memory too;
- * what this restore has loaded is file cache, which makes room, and so is still in the new figure.
- */
+/* keeps the first `left` blocks of the map; how many had to be given up */
 static int64
-blocks_left(RestoreControl *control)
-{
-	uint64		budget = control->budget;
-	uint64		used = control->used + control->promised;
-
-	if (control->budget_is_measured && control->used >= control->measured_at + MEASURE_AGAIN_BYTES)
-	{
-		control->budget_now = restore_budget();
-		control->measured_at = control->used;
-	}
-	if (control->budget_is_measured && control->measured_at > 0)
-		budget = Min(budget, control->budget_now);
-	return budget > used ? (int64) ((budget - used) / BLCKSZ) : 0;
-}
-
-/* keeps the first `left` needed blocks; how many had to be given up */
-static int64
-cut_to_budget(SegmentWork *work, int64 left)
+cut_to_budget(uint8 *map, uint32 blocks, int64 left)
 {
 	int64		over = 0;
 
-	for (uint32 b = pc_next(work->need, work->blocks, 0, true); b < work->blocks; b = pc_next(work->need, work->blocks, b + 1, true))
+	for (uint32 b = pc_next(map, blocks, 0, true); b < blocks; b = pc_next(map, blocks, b + 1, true))
 		if (left > 0)
 			left--;
 		else
 		{
-			pc_clear(work->need, b);
+			pc_clear(map, b);
 			over++;
 		}
 	return over;
+}
+
+/* blocks that were not in the page cache before, wanted or not */
+static int64
+count_new(const SegmentWork *work, const uint8 *after)
+{
+	int64		n = 0;
+
+	for (size_t i = 0; i < pc_map_bytes(work->blocks); i++)
+		n += pg_number_of_ones[after[i] & (uint8) ~work->before[i]];
+	return n;
 }
 
 /* counts what came in between the two maps of the page cache */
@@ -256,29 +268,14 @@ count_runs(const SegmentWork *work)
 	return runs;
 }
 
-/* what is known of the device that the file is on; looked up once in a restore */
-static KnownDevice *
+static Device *
 device_of(const SegmentWork *work, RestoreControl *control)
 {
-	KnownDevice *known = control->devices;
 	struct stat st;
 
 	if (fstat(work->fd, &st) != 0)
 		report_kernel_error(-errno, "stat", work->path);
-	while (known < control->devices + control->ndevices && known->device != st.st_dev)
-		known++;
-	if (known == control->devices + control->ndevices)
-	{
-		if (control->ndevices < lengthof(control->devices))
-			control->ndevices++;
-		else
-			return known - 1;
-		known->device = st.st_dev;
-		known->request_bytes = pc_device_request_bytes(st.st_dev);
-		if (!machine_device_speed(st.st_dev, &known->speed))
-			known->speed.requests = 0;
-	}
-	return known;
+	return device_numbered(&control->devices, st.st_dev);
 }
 
 /*
@@ -286,20 +283,25 @@ device_of(const SegmentWork *work, RestoreControl *control)
  * occasion, on blocks that are needed anyway, and remembered.
  */
 static uint32
-choose_gap(const SegmentWork *work)
+choose_gap(const SegmentWork *work, int64 left)
 {
-	KnownDevice *known = work->device;
+	Device	   *known = work->device;
+	int64		needed = (int64) pc_popcount(work->need, work->blocks);
 	struct pc_speed speed;
 
 	if (work->control->gap_blocks >= 0)
 		return (uint32) work->control->gap_blocks;
-	/* anew in each restore, for a volume may be throttled now that was not; what was noted is for those with little to load */
-	if (!known->measured && pc_popcount(work->need, work->blocks) >= WORTH_MEASURING && count_runs(work) > 1 &&
+	/*
+	 * Anew in each restore, for a volume may be throttled now that was not; what was noted is for
+	 * those with little to load, and for those whose rate is limited.
+	 */
+	if (!known->measured && work->control->allowance.pace.rate == 0 && needed >= WORTH_MEASURING &&
+		needed + PC_PROBE_BYTES / BLCKSZ <= left && count_runs(work) > 1 &&
 		pc_probe(work->fd, work->need, work->blocks, &work->loader, &speed) == 0 && speed.requests > 0)
 	{
 		known->speed = speed;
 		known->measured = true;
-		machine_note_device(known->device, &speed);
+		host_note_device(known->number, &speed);
 	}
 	if (known->speed.requests < 1)
 		return DEFAULT_GAP_BLOCKS;
@@ -311,21 +313,21 @@ static void
 prepare_load(SegmentWork *work)
 {
 	RestoreControl *control = work->control;
-	int64		left = blocks_left(control);
+	int64		left = allowance_blocks_left(&control->allowance);
 	int64		needed;
 
 	work->loader = (struct pc_loader) {
 		.block_size = BLCKSZ, .request_bytes = work->device->request_bytes, .window = control->window,
-		.use_cachestat = work->cachestat, .pace = &control->pace,
+		.use_cachestat = work->cachestat, .pace = &control->allowance.pace,
 		.wait = control->wait, .blocked = control->blocked, .progress = control->progress, .arg = control->arg
 	};
-	work->outcome->over_budget = cut_to_budget(work, left);
+	work->outcome->over_budget = cut_to_budget(work->need, work->blocks, left);
 	needed = (int64) pc_popcount(work->need, work->blocks);
 	if (work->outcome->over_budget == 0)
 	{
 		int64		gaps;
 
-		work->loader.gap_blocks = choose_gap(work);
+		work->loader.gap_blocks = choose_gap(work, left);
 		/* what is read in gaps counts as well: none where the budget might not reach for them */
 		gaps = Min(count_runs(work) * work->loader.gap_blocks, (int64) work->blocks - needed);
 		if (left < needed + gaps)
@@ -334,55 +336,85 @@ prepare_load(SegmentWork *work)
 			needed += gaps;
 	}
 	work->promised = (uint64) needed * BLCKSZ;
-	control->promised += work->promised;
+	control->allowance.promised += work->promised;
 	work->rc = pc_start(&work->file, work->fd, work->need, work->blocks, &work->loader);
 }
 
-/* once more for what the kernel left out, or was evicted while the rest came in; and counts what is there then */
+/*
+ * The file may have been truncated or dropped while it was loaded: what it has not any more is gone.
+ * A file that was unlinked is no relation's, whatever is cached of it.
+ */
+static void
+look_for_end(SegmentWork *work)
+{
+	SegmentOutcome *outcome = work->outcome;
+	struct stat st;
+	uint32		blocks;
+
+	if (fstat(work->fd, &st) != 0)
+		report_kernel_error(-errno, "stat", work->path);
+	blocks = st.st_nlink == 0 ? 0 : (uint32) Min(st.st_size / BLCKSZ, work->blocks);
+	if (blocks == work->blocks)
+		return;
+	for (uint32 b = pc_next(work->want, work->blocks, blocks, true); b < work->blocks;
+		 b = pc_next(work->want, work->blocks, b + 1, true))
+		outcome->gone++;
+	work->blocks = blocks;
+	outcome->reason = st.st_nlink == 0 ? REASON_FILE_GONE : REASON_FILE_SHORTER;
+}
+
+/*
+ * Looks at what is there, once more after a second try for what the kernel left out or took away,
+ * and for what shared buffers held at the beginning and have displaced since; and counts.
+ */
 static void
 settle(SegmentWork *work)
 {
 	SegmentOutcome *outcome = work->outcome;
+	Allowance  *allowance = &work->control->allowance;
 	uint8	   *after = new_map(work->blocks);
 	uint8	   *missing = new_map(work->blocks);
 	int64		lacking;
 	int			rc = work->rc < 0 ? work->rc : pc_finish(&work->device->flight, &work->file);
 
+	look_for_end(work);
 	map_segment(work, rc == 0, after);
 	lacking = find_needed(work, after, missing);
 	if (rc != PC_STOPPED && lacking > outcome->over_budget)
 	{
-		for (size_t i = 0; i < pc_map_bytes(work->blocks); i++)
-			missing[i] &= work->need[i];
+		/* what was promised to this segment has come in, or is free again */
+		int64		left;
+
+		allowance->promised -= work->promised;
+		work->promised = 0;
+		left = allowance_blocks_left(allowance);
+		left -= Min(left, count_new(work, after));
+		outcome->over_budget = cut_to_budget(missing, work->blocks, left);
+		work->loader.gap_blocks = 0;
 		rc = pc_load(work->fd, missing, work->blocks, &work->loader);
+		look_for_end(work);
 		map_segment(work, rc == 0, after);
 		lacking = find_needed(work, after, missing);
 	}
 
-	/* a block given up may have come in all the same: in a gap, or because somebody read it */
+	/* a block given up may have come in all the same: in a gap, or because a query read it */
 	outcome->over_budget = Min(outcome->over_budget, lacking);
 	outcome->resident = outcome->wanted - outcome->gone - lacking;
 	count_arrived(work, after);
-	work->control->used += (uint64) (outcome->loaded + outcome->extra) * BLCKSZ;
+	allowance->used += (uint64) (outcome->loaded + outcome->extra) * BLCKSZ;
 	/* what was not waited for has not failed */
 	outcome->failed = rc == PC_STOPPED ? 0 : lacking - outcome->over_budget;
+	outcome->error = rc < 0 ? -rc : 0;
 	if (rc == PC_STOPPED)
-		strlcpy(outcome->reason, "ended before it was done", sizeof(outcome->reason));
+		outcome->reason = REASON_ENDED;
 	else if (outcome->failed > 0)
-		strlcpy(outcome->reason, rc < 0 ? strerror(-rc) : "read, but evicted again", sizeof(outcome->reason));
+		outcome->reason = rc < 0 ? REASON_KERNEL : REASON_RECLAIMED;
 	else if (outcome->over_budget > 0)
-		strlcpy(outcome->reason, "over the memory budget", sizeof(outcome->reason));
+		outcome->reason = REASON_OVER_BUDGET;
 	pfree(after);
 	pfree(missing);
 }
 
-/*
- * Begins to restore a segment, within the budget.  NULL when nothing is missing of it, and the outcome is complete;
- * otherwise send_segment() asks for what is, and finish_segment() completes it.  Meanwhile others can be begun, so that
- * a device has enough to do when segments are small.
- *
- * `work`, which is set as soon as there is something to give back, is for abandon_segment() after an error.
- */
 void
 begin_segment(const struct sf_segment *segment, RestoreControl *control, SegmentOutcome *outcome, SegmentWork **work)
 {
@@ -400,10 +432,6 @@ begin_segment(const struct sf_segment *segment, RestoreControl *control, Segment
 	}
 }
 
-/*
- * Asks for what the segment needs, as far as its device's window has room, or all of it, if told to wait for that.
- * False when there is more to ask for.
- */
 bool
 send_segment(SegmentWork *work, bool wait)
 {
@@ -412,32 +440,12 @@ send_segment(SegmentWork *work, bool wait)
 	return work->rc != 0 || work->file.sent || work->device->flight.stopped;
 }
 
-/* whether something of the segment is still on its way, or will be */
 bool
 segment_is_in_flight(const SegmentWork *work)
 {
 	return work->rc == 0 && !work->device->flight.stopped && (!work->file.sent || work->file.in_flight > 0);
 }
 
-/* Waits until the oldest request of all has come in. */
-void
-await_any_device(RestoreControl *control)
-{
-	struct pc_flight *oldest = NULL;
-
-	for (int i = 0; i < control->ndevices; i++)
-	{
-		struct pc_flight *flight = &control->devices[i].flight;
-
-		if (flight->count > 0 &&
-			(oldest == NULL || flight->requests[flight->first].sent_at < oldest->requests[oldest->first].sent_at))
-			oldest = flight;
-	}
-	if (oldest != NULL)
-		pc_await_oldest(oldest);
-}
-
-/* Waits for what was asked for, and counts.  When wait() ended it, the outcome says how far it came. */
 void
 finish_segment(SegmentWork *work)
 {
@@ -445,7 +453,6 @@ finish_segment(SegmentWork *work)
 	close_work(work);
 }
 
-/* Gives back what an error has left behind. */
 void
 abandon_segment(SegmentWork *work)
 {

@@ -1,0 +1,308 @@
+/*
+ * buffer_worker.c - brings the shared buffers of one database back, once its blocks are in the page cache
+ *
+ * Reading a block into shared buffers takes its relation, and opening a relation takes a connection to its database:
+ * so there is a worker for each database, one after another.  It only copies: a block that is not in the page cache
+ * was over the budget, or has been reclaimed, and reading it from its device would exceed the job's budget and rate.
+ */
+#include "buffer_worker.h"
+
+#include <unistd.h>
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/bufmgr.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "storage/lmgr.h"
+#include "storage/smgr.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+#include "allowance.h"
+#include "compat.h"
+#include "directory.h"
+#include "interrupts.h"
+#include "job_file.h"
+#include "kernel/page_cache.h"
+#include "segments.h"
+
+/* blocks read under one lock; whoever waits for it has it after that */
+#define BATCH_BLOCKS 256
+
+/* how often a lock that somebody holds is tried, and how long between, microseconds */
+#define LOCK_TRIES 20
+#define LOCK_PAUSE 10000
+
+/* what a worker is told */
+typedef struct BufferTask
+{
+	int32		job;
+	Oid			database;
+	bool		with_shared;	/* the shared catalogs too, which can be read from any database */
+} BufferTask;
+
+typedef enum BatchResult
+{
+	BATCH_READ,
+	BATCH_SKIP,					/* the relation is gone, rewritten, or locked by another session */
+	BATCH_END					/* no buffer is unused any more, or the database is to be dropped */
+} BatchResult;
+
+PGDLLEXPORT void pg_residency_buffers_main(Datum unused);
+
+/* a DROP DATABASE holds its lock and waits for us to be gone */
+static bool
+database_is_being_dropped(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
+	return LockAcquire(&tag, AccessShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL;
+}
+
+/* the relation of that file, locked; NULL when there is none any more or another session keeps it locked */
+static Relation
+open_relation_of(const SegmentId *id)
+{
+	Oid			relid = compat_relid_by_relfilenumber(id->tablespace, id->relfilenumber);
+	Relation	rel;
+
+	if (!OidIsValid(relid))
+		return NULL;
+	for (int i = 0; !ConditionalLockRelationOid(relid, AccessShareLock); i++)
+	{
+		if (i == LOCK_TRIES)
+			return NULL;
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(LOCK_PAUSE);
+	}
+	rel = try_relation_open(relid, NoLock);
+	if (rel == NULL)
+		return NULL;
+	if (compat_relfilenumber(rel) != id->relfilenumber || !RELKIND_HAS_STORAGE(rel->rd_rel->relkind) ||
+		!smgrexists(RelationGetSmgr(rel), id->fork))
+	{
+		relation_close(rel, NoLock);
+		return NULL;
+	}
+	return rel;
+}
+
+/* which of the segment's blocks the page cache holds; false when it holds none, or cannot be asked */
+static bool
+map_cached(const SegmentId *id, uint32 blocks, uint8 *map)
+{
+	char		path[MAXPGPATH];
+	uint32		now;
+	uint64		resident = 0;
+	int			fd = segment_open(id, path, &now);
+	int			rc;
+
+	if (fd < 0)
+		return false;
+	memset(map, 0, pc_map_bytes(blocks));
+	rc = pc_survey(fd, Min(now, blocks), BLCKSZ, PC_MINCORE, map, &resident);
+	CloseTransientFile(fd);
+	return rc == 0 && resident > 0;
+}
+
+/* reads the next blocks of the map into shared buffers, from `*at` on; in a transaction of its own */
+static BatchResult
+read_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
+{
+	BlockNumber first = id->segment * (BlockNumber) RELSEG_SIZE;
+	Relation	rel = open_relation_of(id);
+	BlockNumber end;
+	int			n = 0;
+
+	if (rel == NULL)
+		return BATCH_SKIP;
+	end = RelationGetNumberOfBlocksInFork(rel, id->fork);
+	for (uint32 b = pc_next(map, blocks, *at, true); b < blocks && n < BATCH_BLOCKS;
+		 b = pc_next(map, blocks, b + 1, true), n++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		*at = b + 1;
+		if (first + b >= end)
+			break;
+		/* pushing out what the foreground has read since would help nobody */
+		if (!compat_have_free_buffer() || (n == 0 && database_is_being_dropped()))
+		{
+			relation_close(rel, NoLock);
+			return BATCH_END;
+		}
+		ReleaseBuffer(ReadBufferExtended(rel, id->fork, first + b, RBM_NORMAL, NULL));
+	}
+	relation_close(rel, NoLock);
+	return n == 0 || first + *at > end ? BATCH_SKIP : BATCH_READ;
+}
+
+/* one batch in a transaction of its own; an error is this relation's loss, not the others' */
+static BatchResult
+try_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile BatchResult result = BATCH_SKIP;
+
+	/* between two batches nothing is locked */
+	StartTransactionCommand();
+	PG_TRY();
+	{
+		result = read_batch(id, map, blocks, at);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		/* a conflict with recovery, or a damaged page */
+		MemoryContextSwitchTo(context);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		result = BATCH_SKIP;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	return result;
+}
+
+/* the blocks of one layer of a segment that are in the page cache; false when it is time to end */
+static bool
+read_layer(const struct sf_segment *segment, enum sf_layer layer)
+{
+	SegmentId	id = segment_id_of(segment);
+	uint8	   *map = palloc(pc_map_bytes(segment->blocks));
+	uint8	   *cached = palloc(pc_map_bytes(segment->blocks));
+	uint32		at = 0;
+	BatchResult result = BATCH_READ;
+
+	if (segment->layers[layer].blocks > 0 && sf_read_layer(segment, layer, map) == NULL &&
+		map_cached(&id, segment->blocks, cached))
+	{
+		for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
+			map[i] &= cached[i];
+		while (result == BATCH_READ && pc_next(map, segment->blocks, at, true) < segment->blocks)
+			result = try_batch(&id, map, segment->blocks, &at);
+	}
+	pfree(map);
+	pfree(cached);
+	return result != BATCH_END;
+}
+
+/*
+ * CREATE DATABASE wants its template to itself, and waits five seconds for that: such databases are left at once, but for
+ * the few blocks of the shared catalogs.
+ */
+static bool
+is_template(void)
+{
+	HeapTuple	tuple;
+	bool		template = true;
+
+	StartTransactionCommand();
+	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+
+		template = form->datistemplate || !form->datallowconn;
+		ReleaseSysCache(tuple);
+	}
+	CommitTransactionCommand();
+	return template;
+}
+
+static bool
+is_mine(const BufferTask *task, const struct sf_segment *segment, bool template)
+{
+	if (segment->database == InvalidOid)
+		return task->with_shared;
+	return segment->database == task->database && !template;
+}
+
+void
+pg_residency_buffers_main(Datum unused)
+{
+	struct sf_segment *plan;
+	BufferTask	task;
+	Job			job;
+	char		path[MAXPGPATH];
+	char		temporary[MAXPGPATH];
+	bool		template;
+	bool		go_on = true;
+
+	listen_to_signals();
+	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
+	BackgroundWorkerInitializeConnectionByOid(task.database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
+	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "residency buffers", ALLOCSET_DEFAULT_SIZES));
+	if (!job_read(task.job, &job) || job.state != JOB_RUNNING)
+		proc_exit(0);
+	plan = job_plan_read(&job);
+	template = is_template();
+
+	/* what was used often first, as long as there is room */
+	for (int layer = SF_BUFFERS_HOT; layer >= SF_BUFFERS_COOL && go_on; layer--)
+		for (int i = 0; i < job.segments && go_on; i++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (is_mine(&task, &plan[i], template))
+				go_on = read_layer(&plan[i], (enum sf_layer) layer);
+		}
+	/* that it came to its end is all that the job wants to know */
+	job_answer_path(task.job, task.database, path);
+	snprintf(temporary, sizeof(temporary), "%s.new", path);
+	write_whole_file(temporary, path, "", 0);
+	proc_exit(0);
+}
+
+Oid
+buffer_worker_default_database(void)
+{
+	return Template1DbOid;
+}
+
+/* NULL when none is free */
+static BackgroundWorkerHandle *
+start_worker(const BufferTask *task)
+{
+	BackgroundWorker worker;
+	BackgroundWorkerHandle *handle;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_notify_pid = MyProcPid;
+	memcpy(worker.bgw_extra, task, sizeof(*task));
+	strlcpy(worker.bgw_library_name, "pg_residency", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "pg_residency_buffers_main", sizeof(worker.bgw_function_name));
+	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency buffers (job %d, database %u)",
+			 task->job, task->database);
+	strlcpy(worker.bgw_type, "pg_residency buffers", sizeof(worker.bgw_type));
+	return RegisterDynamicBackgroundWorker(&worker, &handle) ? handle : NULL;
+}
+
+const char *
+buffer_worker_run(int job, Oid database, bool with_shared,
+				  bool (*wait) (void *arg, long microseconds), void *arg)
+{
+	BufferTask	task = {job, database, with_shared};
+	BackgroundWorkerHandle *handle = start_worker(&task);
+	char		path[MAXPGPATH];
+	pid_t		pid;
+
+	if (handle == NULL)
+		return "no background worker was free";
+	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
+		if (wait(arg, 10000))
+		{
+			TerminateBackgroundWorker(handle);
+			return NULL;
+		}
+	job_answer_path(job, database, path);
+	return remove_file(path) ? NULL : "its worker failed, as the server's log tells";
+}

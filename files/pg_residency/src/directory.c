@@ -1,0 +1,232 @@
+/*
+ * directory.c - pg_residency/ in the data directory: its locks, and its files, read and written whole
+ */
+#include "directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "compat.h"
+#include "interrupts.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "utils/timestamp.h"
+
+#define LOCK_PATH RESIDENCY_TEMP_PREFIX ".lock"
+
+/* milliseconds between two tries of a lock */
+#define LOCK_PAUSE 10
+
+/* far more than any file of ours, and little enough to be read whole */
+#define LARGEST_FILE ((off_t) 4 * 1024 * 1024 * 1024)
+
+static int
+open_lock_file(int flags)
+{
+	int			fd = BasicOpenFilePerm(LOCK_PATH, flags | PG_BINARY, S_IRUSR | S_IWUSR);
+	struct stat st;
+
+	if (fd < 0)
+	{
+		if (errno != ENOENT || (flags & O_CREAT))
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not open file \"%s\": %m", LOCK_PATH)));
+		return -1;
+	}
+	/* who may read it could hold a shared lock, and keep us waiting: the group, in older versions */
+	if (fstat(fd, &st) == 0 && (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+		(void) fchmod(fd, S_IRUSR | S_IWUSR);
+	return fd;
+}
+
+static bool
+try_lock(int fd, ResidencyLock which, int32 tag)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET,
+	.l_start = which * sizeof(tag), .l_len = sizeof(tag)};
+
+	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+	{
+		errno = 0;
+		if (pg_pwrite(fd, &tag, sizeof(tag), lock.l_start) == sizeof(tag))
+			return true;
+		if (errno == 0)
+			errno = ENOSPC;
+	}
+	else if (errno == EAGAIN || errno == EACCES)
+		return false;
+	else if (errno == 0)
+		errno = EIO;
+	{
+		int			save_errno = errno;
+
+		close(fd);
+		errno = save_errno;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not lock file \"%s\": %m", LOCK_PATH)));
+	}
+}
+
+int
+residency_lock(ResidencyLock which, int32 tag, int patience)
+{
+	int			fd;
+
+	if (MakePGDirectory(RESIDENCY_DIR) != 0 && errno != EEXIST)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not create directory \"%s\": %m", RESIDENCY_DIR)));
+	for (int waited = 0;; waited += LOCK_PAUSE)
+	{
+		/* the lock belongs to the open file: looking at it from here meanwhile does not give it up */
+		fd = open_lock_file(O_RDWR | O_CREAT);
+		if (try_lock(fd, which, tag))
+			return fd;
+		close(fd);
+		if (waited >= patience)
+			return -1;
+		sleep_or_wake(LOCK_PAUSE * 1000, PG_WAIT_EXTENSION);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+bool
+residency_is_locked(ResidencyLock which, int32 tag)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET,
+	.l_start = which * sizeof(tag), .l_len = sizeof(tag)};
+	int			fd = open_lock_file(O_RDWR);
+	int32		found = 0;
+	bool		locked;
+
+	if (fd < 0)
+		return false;
+	locked = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK &&
+		pg_pread(fd, &found, sizeof(found), which * sizeof(tag)) == sizeof(found) && found == tag;
+	close(fd);
+	return locked;
+}
+
+char *
+read_whole_file(const char *path, size_t *size)
+{
+	struct stat st;
+	char	   *volatile data = NULL;
+	volatile size_t got = 0;
+	int			fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
+
+	if (fd < 0)
+	{
+		if (errno == ENOENT)
+			return NULL;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not open file \"%s\": %m", path)));
+	}
+	PG_TRY();
+	{
+		if (fstat(fd, &st) != 0)
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not stat file \"%s\": %m", path)));
+		if (!S_ISREG(st.st_mode) || st.st_size > LARGEST_FILE)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("file \"%s\" is too large, or no regular file", path)));
+		data = palloc_extended(st.st_size + 1, MCXT_ALLOC_HUGE);
+		while (got < (size_t) st.st_size)
+		{
+			ssize_t		n = read(fd, data + got, Min((size_t) st.st_size - got, 1024 * 1024));
+
+			if (n < 0)
+				ereport(ERROR,
+						(errcode_for_file_access(),
+						 errmsg("could not read file \"%s\": %m", path)));
+			if (n == 0)
+				break;
+			got += n;
+			CHECK_FOR_INTERRUPTS();
+		}
+		data[got] = '\0';
+	}
+	PG_FINALLY();
+	{
+		CloseTransientFile(fd);
+	}
+	PG_END_TRY();
+	*size = got;
+	return data;
+}
+
+void
+report_write_error(const char *path)
+{
+	/* a write that was cut short sets none */
+	if (errno == 0)
+		errno = ENOSPC;
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not write file \"%s\": %m", path)));
+	pg_unreachable();
+}
+
+void
+write_whole_file(const char *temporary, const char *path, const char *data, size_t size)
+{
+	int			fd = OpenTransientFile(temporary, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
+	size_t		done = 0;
+
+	if (fd < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not create file \"%s\": %m", temporary)));
+	while (done < size)
+	{
+		ssize_t		n;
+
+		errno = 0;
+		n = write(fd, data + done, Min(size - done, 1024 * 1024));
+		if (n <= 0)
+		{
+			int			save_errno = errno;
+
+			CloseTransientFile(fd);
+			errno = save_errno;
+			report_write_error(temporary);
+		}
+		done += n;
+	}
+	errno = 0;
+	if (CloseTransientFile(fd) != 0)
+		report_write_error(temporary);
+	durable_rename(temporary, path, ERROR);
+}
+
+bool
+remove_file(const char *path)
+{
+	if (unlink(path) == 0)
+		return true;
+	if (errno != ENOENT)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not remove file \"%s\": %m", path)));
+	return false;
+}
+
+void
+remove_files_beginning(const char *prefix)
+{
+	DIR		   *d = AllocateDir(RESIDENCY_DIR);
+	struct dirent *entry;
+
+	if (d == NULL && errno == ENOENT)
+		return;
+	while ((entry = ReadDir(d, RESIDENCY_DIR)) != NULL)
+		if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
+			unlink(psprintf("%s/%s", RESIDENCY_DIR, entry->d_name));
+	FreeDir(d);
+}

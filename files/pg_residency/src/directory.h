@@ -1,0 +1,50 @@
+/*
+ * directory.h - pg_residency/ in the data directory: its locks, and its files, read and written whole
+ */
+#ifndef RESIDENCY_DIRECTORY_H
+#define RESIDENCY_DIRECTORY_H
+
+#include "postgres.h"
+
+/* below the data directory, which is where a server process's relative paths begin */
+#define RESIDENCY_DIR "pg_residency"
+
+/* base backups pass over names that begin like this, in any directory */
+#define RESIDENCY_TEMP_PREFIX RESIDENCY_DIR "/pgsql_tmp"
+
+/* a lock is held by the kernel for an open file, so it ends with the process, whichever way that ends */
+typedef enum ResidencyLock
+{
+	LOCK_RESTORE,				/* while a job runs; the tag is its number */
+	LOCK_START,					/* while a job is being started */
+	LOCK_SNAPSHOT				/* while the directory's snapshots change */
+} ResidencyLock;
+
+/*
+ * Takes a lock and notes the tag beside it.  The descriptor, which holds the lock until it is
+ * closed or the process ends; -1 when another process has had it for that many milliseconds.
+ */
+extern int	residency_lock(ResidencyLock which, int32 tag, int patience);
+
+/* whether a process has the lock with that tag */
+extern bool residency_is_locked(ResidencyLock which, int32 tag);
+
+/* The whole file in palloc'd memory, with a 0 byte behind it; NULL when it is not there. */
+extern char *read_whole_file(const char *path, size_t *size);
+
+/*
+ * Writes a file under a temporary name, syncs it and gives it its name.  `temporary` is left to the
+ * caller to remove after an error.
+ */
+extern void write_whole_file(const char *temporary, const char *path, const char *data, size_t size);
+
+/* Removes a file; false when there was none. */
+extern bool remove_file(const char *path);
+
+/* Removes the files whose names begin like that. */
+extern void remove_files_beginning(const char *prefix);
+
+/* "could not write file x", also for a write that was cut short */
+extern void report_write_error(const char *path) pg_attribute_noreturn();
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * former.c - functions of former versions' SQL that this version does not have
+ *
+ * Until ALTER EXTENSION UPDATE has run, a database still has them: an error that says so is better
+ * than a symbol that cannot be found.
+ */
+#include "pg_residency.h"
+
+static void report_former(const char *function) pg_attribute_noreturn();
+
+static void
+report_former(const char *function)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("function %s() is gone: snapshots have the names of their relations", function),
+			 errhint("Run ALTER EXTENSION pg_residency UPDATE in this database, and call "
+					 "residency_snapshot_names().")));
+}
+
+PG_FUNCTION_INFO_V1(residency_names);
+Datum
+residency_names(PG_FUNCTION_ARGS)
+{
+	report_former("residency_names");
+}
+
+PG_FUNCTION_INFO_V1(residency_set_names);
+Datum
+residency_set_names(PG_FUNCTION_ARGS)
+{
+	report_former("residency_set_names");
+}

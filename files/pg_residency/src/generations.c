@@ -1,0 +1,226 @@
+/*
+ * generations.c - the generations of snapshots: their names, numbers and files
+ */
+#include "generations.h"
+
+#include "access/xlog.h"
+#include "lib/stringinfo.h"
+#include "storage/fd.h"
+
+#include "compat.h"
+#include "directory.h"
+
+#define SUFFIX ".snapshot"
+#define NAMES_SUFFIX ".names"
+
+/* the last generation of each name that was dropped, a line each, so that its numbers are never used again */
+#define DROPPED_PATH RESIDENCY_DIR "/dropped"
+#define MOST_DROPPED 1000
+
+/* [A-Za-z0-9][A-Za-z0-9_.-]{0,62}, so that no name can leave the directory or hide in it */
+static bool
+name_is_valid(const char *name, size_t n)
+{
+	static const char allowed[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+
+	return n > 0 && n < SF_NAME_BYTES && strspn(name, allowed) >= n && strchr("_.-", name[0]) == NULL;
+}
+
+void
+parse_name(const char *text, Generation *g, bool generation_allowed)
+{
+	size_t		n = strcspn(text, "@");
+	char	   *end = NULL;
+	long		generation = 0;
+
+	if (text[n] == '@')
+		generation = strtol(text + n + 1, &end, 10);
+	if (!name_is_valid(text, n) ||
+		(end != NULL && (!generation_allowed || *end != '\0' || generation < 1 || generation > PG_INT32_MAX)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_NAME),
+				 errmsg("invalid snapshot name \"%s\"", text),
+				 errhint("A name has 1 to 63 letters, digits, \"_\", \".\" or \"-\" and begins with a letter or digit%s.",
+						 generation_allowed ? "; \"name@3\" means its generation 3" : "")));
+	memcpy(g->name, text, n);
+	g->name[n] = '\0';
+	g->generation = (int) generation;
+}
+
+static int
+compare_generations(const void *a, const void *b)
+{
+	const Generation *ga = a;
+	const Generation *gb = b;
+	int			c = strcmp(ga->name, gb->name);
+
+	return c != 0 ? c : (ga->generation > gb->generation) - (ga->generation < gb->generation);
+}
+
+Generation *
+list_generations(int *count)
+{
+	Generation *list = palloc(64 * sizeof(Generation));
+	int			room = 64;
+	DIR		   *d = AllocateDir(RESIDENCY_DIR);
+	struct dirent *entry;
+
+	*count = 0;
+	if (d == NULL && errno == ENOENT)
+		return list;
+	while ((entry = ReadDir(d, RESIDENCY_DIR)) != NULL)
+	{
+		const char *at = strchr(entry->d_name, '@');
+		char	   *end;
+		long		generation;
+
+		if (at == NULL || !name_is_valid(entry->d_name, at - entry->d_name))
+			continue;
+		generation = strtol(at + 1, &end, 10);
+		if (strcmp(end, SUFFIX) != 0 || generation < 1 || generation > PG_INT32_MAX)
+			continue;
+		if (*count == room)
+			list = repalloc(list, (room *= 2) * sizeof(Generation));
+		strlcpy(list[*count].name, entry->d_name, at - entry->d_name + 1);
+		list[(*count)++].generation = (int) generation;
+	}
+	FreeDir(d);
+	qsort(list, *count, sizeof(Generation), compare_generations);
+	return list;
+}
+
+char *
+snapshot_path(const Generation *g)
+{
+	return psprintf("%s/%s@%d%s", RESIDENCY_DIR, g->name, g->generation, SUFFIX);
+}
+
+char *
+names_path(const Generation *g)
+{
+	return psprintf("%s/%s@%d%s", RESIDENCY_DIR, g->name, g->generation, NAMES_SUFFIX);
+}
+
+void
+report_unknown(const char *name)
+{
+	int			count;
+	Generation *list = list_generations(&count);
+	StringInfoData names;
+
+	initStringInfo(&names);
+	for (int i = 0; i < count; i++)
+		if (i == 0 || strcmp(list[i].name, list[i - 1].name) != 0)
+			appendStringInfo(&names, "%s%s", names.len > 0 ? ", " : "", list[i].name);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("snapshot \"%s\" does not exist", name),
+			 names.len > 0 ? errhint("The snapshots here are: %s.", names.data) :
+			 errhint("There is none here; residency_snapshot() takes one.")));
+	pg_unreachable();
+}
+
+bool
+generation_header(const Generation *g, struct sf_header *header)
+{
+	uint8		data[SF_HEADER_BYTES];
+	int			fd = OpenTransientFile(snapshot_path(g), O_RDONLY | O_NONBLOCK | PG_BINARY);
+	ssize_t		n;
+
+	if (fd < 0)
+		return false;
+	n = pg_pread(fd, data, SF_HEADER_BYTES, 0);
+	CloseTransientFile(fd);
+	return n == SF_HEADER_BYTES && sf_read_header(data, n, header) == NULL &&
+		header->system_identifier == GetSystemIdentifier();
+}
+
+int
+current_generation(const char *name, const Generation *list, int count)
+{
+	int			newest = 0;
+	int			current = 0;
+
+	for (int i = count - 1; i >= 0 && current == 0; i--)
+	{
+		struct sf_header header;
+
+		if (strcmp(list[i].name, name) != 0)
+			continue;
+		if (newest == 0)
+			newest = list[i].generation;
+		if (!generation_header(&list[i], &header) || !(header.flags & SF_FLAG_THIN))
+			current = list[i].generation;
+	}
+	return current != 0 ? current : newest;
+}
+
+/* --- numbers --- */
+
+/* the last number of that name that was ever dropped, 0 when there is none; text is the file's, or NULL */
+static int
+last_dropped(const char *text, const char *name)
+{
+	size_t		length = strlen(name);
+	int			last = 0;
+
+	for (const char *line = text; line != NULL && *line != '\0';)
+	{
+		if (strncmp(line, name, length) == 0 && line[length] == ' ')
+			last = Max(last, atoi(line + length + 1));
+		line = strchr(line, '\n');
+		if (line != NULL)
+			line++;
+	}
+	return last;
+}
+
+void
+remember_dropped(const Generation *g)
+{
+	size_t		size;
+	char	   *text = read_whole_file(DROPPED_PATH, &size);
+	size_t		length = strlen(g->name);
+	int			last = Max(last_dropped(text, g->name), g->generation);
+	int			lines = 1;
+	StringInfoData now;
+
+	initStringInfo(&now);
+	appendStringInfo(&now, "%s %d\n", g->name, last);
+	for (const char *line = text; line != NULL && *line != '\0' && lines < MOST_DROPPED; lines++)
+	{
+		const char *end = strchr(line, '\n');
+
+		if (end == NULL)
+			break;
+		if (strncmp(line, g->name, length) != 0 || line[length] != ' ')
+			appendBinaryStringInfo(&now, line, (int) (end + 1 - line));
+		line = end + 1;
+	}
+	write_whole_file(RESIDENCY_TEMP_PREFIX ".snapshot.dropped", DROPPED_PATH, now.data, now.len);
+}
+
+int
+next_generation(const char *name, const Generation *list, int count)
+{
+	size_t		size;
+	int			last = last_dropped(read_whole_file(DROPPED_PATH, &size), name);
+
+	for (int i = 0; i < count; i++)
+		if (strcmp(list[i].name, name) == 0)
+			last = Max(last, list[i].generation);
+	if (last == PG_INT32_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("snapshot \"%s\" has used up its generation numbers", name),
+				 errhint("Choose another name.")));
+	return last + 1;
+}
+
+bool
+generation_remove(const Generation *g)
+{
+	remove_file(names_path(g));
+	return remove_file(snapshot_path(g));
+}

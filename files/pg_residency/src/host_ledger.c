@@ -1,0 +1,463 @@
+/*
+ * host_ledger.c - what the clusters of one host agree on
+ */
+#include "host_ledger.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#define SHM "/dev/shm"
+#define LEDGER_NAME "pgfleet.pg_residency."
+#define LEDGER_MAGIC 0x50475234
+#define CLUSTERS 32
+#define DEVICES 32
+
+/* names in /dev/shm that are looked at: anybody can make any number of them */
+#define NAMES_LOOKED_AT 10000
+
+/* bytes of the lock file */
+#define LOCK_TURN 0
+#define LOCK_LEDGER 1
+
+/* milliseconds that the ledger's lock is waited for: who has it writes some kilobytes */
+#define LEDGER_PATIENCE 200
+
+/*
+ * How long what a cluster restored is held to be its own.  After that what was used is on the kernel's active list, and
+ * counted there, and what was not may go.
+ */
+#define REMEMBERED_SECONDS 3600
+
+typedef struct Entry
+{
+	uint64		cluster;		/* 0: free */
+	uint64		bytes;			/* resident when its restore ended */
+	int64		at;				/* seconds since 1970, of the entry's last change */
+	int64		postmaster;		/* its pid: what a server that is gone had cached is nobody's any more */
+	int64		claimed_at;		/* TimestampTz, 0: it does not want the turn */
+	int64		pid;			/* of the process that wants it, */
+	int64		holds;			/* or has it */
+	char		directory[256]; /* data directory */
+} Entry;
+
+typedef struct MeasuredDevice
+{
+	uint64		device;			/* 0: free */
+	struct pc_speed speed;
+} MeasuredDevice;
+
+typedef struct Ledger
+{
+	uint32		magic;
+	uint32		size;			/* of this struct, for other versions */
+	Entry		entries[CLUSTERS];
+	MeasuredDevice devices[DEVICES];
+} Ledger;
+
+/* of this host the data directory is unique, where several clusters may be copies of one */
+static uint64
+this_cluster(void)
+{
+	struct stat st;
+
+	if (stat(DataDir, &st) != 0)
+		return GetSystemIdentifier();
+	return ((uint64) st.st_dev << 40) ^ (uint64) st.st_ino;
+}
+
+/* A regular file of that user, with one name, that no other user can write to. */
+static bool
+is_sound(int fd, uid_t uid, mode_t forbidden)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == uid && st.st_nlink == 1 &&
+		(st.st_mode & forbidden) == 0 && st.st_size <= (off_t) sizeof(Ledger);
+}
+
+/* one of our own two files; -1 where it cannot be had, or is not what it should be */
+static int
+open_own(const char *suffix, mode_t mode)
+{
+	static bool said = false;
+	int			flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+	char		path[MAXPGPATH];
+	int			fd;
+	int			save_errno;
+
+	snprintf(path, sizeof(path), SHM "/" LEDGER_NAME "%u%s", (unsigned) geteuid(), suffix);
+	fd = open(path, flags);
+	if (fd < 0 && errno == ENOENT)
+	{
+		fd = open(path, flags | O_CREAT | O_EXCL, mode);
+		if (fd < 0 && errno == EEXIST)
+			fd = open(path, flags);
+		else if (fd >= 0)
+			(void) fchmod(fd, mode);	/* it is new, and the umask took away what others may read */
+	}
+	if (fd >= 0 && is_sound(fd, geteuid(), (mode_t) 07777 & ~mode))
+		return fd;
+	save_errno = fd >= 0 ? EPERM : errno;
+	if (fd >= 0)
+		close(fd);
+	if (!said && save_errno != ENOENT)
+		ereport(LOG,
+				(errmsg("file \"%s\" cannot be used, so restores of other clusters on this host are not noticed", path),
+				 errhint("Remove it: it has to be a regular file of the server's user, with one name and mode %03o.",
+						 (unsigned) mode)));
+	said = true;
+	return -1;
+}
+
+static bool
+lock_byte(int fd, off_t byte)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+
+	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+/* whatever is in the file, the ledger's texts have an end and are printable */
+static bool
+read_ledger(int fd, Ledger *ledger)
+{
+	if (pread(fd, ledger, sizeof(*ledger), 0) != sizeof(*ledger) || ledger->magic != LEDGER_MAGIC ||
+		ledger->size != sizeof(*ledger))
+		return false;
+	for (int i = 0; i < CLUSTERS; i++)
+	{
+		char	   *text = ledger->entries[i].directory;
+
+		text[sizeof(ledger->entries[i].directory) - 1] = '\0';
+		for (; *text != '\0'; text++)
+			if (*text < ' ' || *text > '~' || *text == '"')
+				*text = '?';
+	}
+	return true;
+}
+
+/* our own ledger, as it is; false when there is none, and then it is empty */
+static bool
+read_own(Ledger *ledger)
+{
+	int			fd = open_own("", 0644);
+	bool		read_it = fd >= 0 && read_ledger(fd, ledger);
+
+	if (fd >= 0)
+		close(fd);
+	if (!read_it)
+		memset(ledger, 0, sizeof(*ledger));
+	return read_it;
+}
+
+/* the cluster's own entry, or else the one that was not changed for longest */
+static Entry *
+entry_of(Ledger *ledger, uint64 cluster)
+{
+	Entry	   *stalest = &ledger->entries[0];
+
+	for (int i = 0; i < CLUSTERS; i++)
+	{
+		Entry	   *entry = &ledger->entries[i];
+
+		if (entry->cluster == cluster)
+			return entry;
+		if (entry->at < stalest->at)
+			stalest = entry;
+	}
+	memset(stalest, 0, sizeof(*stalest));
+	stalest->cluster = cluster;
+	return stalest;
+}
+
+/* Changes our own ledger, which other clusters of this user change too.  Nothing when that cannot be. */
+static void
+change_ledger(void (*change) (Ledger *ledger, Entry *mine, void *arg), void *arg)
+{
+	int			fd = open_own("", 0644);
+	int			lock = open_own(".lock", 0600);
+	Ledger	   *ledger = palloc(sizeof(Ledger));
+
+	for (int waited = 0; fd >= 0 && lock >= 0 && waited < LEDGER_PATIENCE; waited++)
+	{
+		if (!lock_byte(lock, LOCK_LEDGER))
+		{
+			pg_usleep(1000);
+			continue;
+		}
+		if (!read_ledger(fd, ledger))
+		{
+			memset(ledger, 0, sizeof(*ledger));
+			ledger->magic = LEDGER_MAGIC;
+			ledger->size = sizeof(*ledger);
+		}
+		change(ledger, entry_of(ledger, this_cluster()), arg);
+		(void) !pwrite(fd, ledger, sizeof(*ledger), 0);
+		break;
+	}
+	pfree(ledger);
+	if (lock >= 0)
+		close(lock);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* whether the process is there, and that user's */
+static bool
+is_alive(int64 pid, uid_t uid)
+{
+	char		path[64];
+	struct stat st;
+
+	if (pid <= 0 || pid > PG_INT32_MAX)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d", (int) pid);
+	return stat(path, &st) == 0 && st.st_uid == uid;
+}
+
+/* --- other users' ledgers --- */
+
+/* calls `look` with each sound ledger of another user */
+static void
+look_at_others(void (*look) (const Ledger *ledger, uid_t uid, void *arg), void *arg)
+{
+	Ledger	   *ledger = palloc(sizeof(Ledger));
+	DIR		   *dir = opendir(SHM);
+	struct dirent *entry;
+
+	for (int i = 0; dir != NULL && i < NAMES_LOOKED_AT && (entry = readdir(dir)) != NULL; i++)
+	{
+		char		path[MAXPGPATH];
+		char	   *end;
+		unsigned long uid;
+		int			fd;
+
+		if (strncmp(entry->d_name, LEDGER_NAME, strlen(LEDGER_NAME)) != 0)
+			continue;
+		uid = strtoul(entry->d_name + strlen(LEDGER_NAME), &end, 10);
+		if (*end != '\0' || end == entry->d_name + strlen(LEDGER_NAME) || uid == geteuid())
+			continue;
+		snprintf(path, sizeof(path), SHM "/%s", entry->d_name);
+		fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+		if (fd < 0)
+			continue;
+		if (is_sound(fd, (uid_t) uid, S_IWGRP | S_IWOTH) && read_ledger(fd, ledger))
+			look(ledger, (uid_t) uid, arg);
+		close(fd);
+	}
+	if (dir != NULL)
+		closedir(dir);
+	pfree(ledger);
+}
+
+/* --- the turn --- */
+
+static void
+claim(Ledger *ledger, Entry *mine, void *arg)
+{
+	const HostTurn *turn = arg;
+
+	mine->claimed_at = turn->claimed ? turn->since : 0;
+	mine->pid = MyProcPid;
+	mine->holds = turn->taken;
+	mine->postmaster = PostmasterPid;
+	mine->at = (int64) time(NULL);
+	strlcpy(mine->directory, DataDir, sizeof(mine->directory));
+}
+
+static void
+note_ahead(HostTurn *turn, const Entry *entry)
+{
+	turn->ahead_since = entry->claimed_at;
+	turn->pid = (int32) entry->pid;
+	strlcpy(turn->directory, entry->directory, sizeof(turn->directory));
+}
+
+/* notes which of this user's clusters has the turn */
+static void
+find_holder(const Ledger *ledger, HostTurn *turn)
+{
+	for (int i = 0; i < CLUSTERS; i++)
+		if (ledger->entries[i].holds && is_alive(ledger->entries[i].pid, geteuid()))
+			note_ahead(turn, &ledger->entries[i]);
+}
+
+/* notes the earliest claim of another user's clusters, if it is before what the turn has noted */
+static void
+find_ahead(const Ledger *ledger, uid_t uid, void *arg)
+{
+	HostTurn   *turn = arg;
+
+	for (int i = 0; i < CLUSTERS; i++)
+	{
+		const Entry *entry = &ledger->entries[i];
+
+		if (entry->claimed_at > 0 && is_alive(entry->pid, uid) &&
+			(turn->ahead_since == 0 || entry->claimed_at < turn->ahead_since))
+			note_ahead(turn, entry);
+	}
+}
+
+bool
+host_turn_take(HostTurn *turn, int foreign_wait)
+{
+	int			fd = open_own(".lock", 0600);
+	Ledger	   *ledger;
+
+	/* nothing to agree by */
+	if (fd < 0)
+		return true;
+	if (!turn->claimed)
+	{
+		turn->claimed = true;
+		turn->since = GetCurrentTimestamp();
+		change_ledger(claim, turn);
+	}
+	turn->ahead_since = 0;
+	turn->pid = 0;
+	turn->directory[0] = '\0';
+	if (!lock_byte(fd, LOCK_TURN))
+	{
+		ledger = palloc(sizeof(Ledger));
+		if (read_own(ledger))
+			find_holder(ledger, turn);
+		pfree(ledger);
+		close(fd);
+		return false;
+	}
+	if (GetCurrentTimestamp() - turn->since < (TimestampTz) foreign_wait * USECS_PER_SEC)
+	{
+		look_at_others(find_ahead, turn);
+		if (turn->ahead_since != 0 && turn->ahead_since < turn->since)
+		{
+			/* not with the lock: who is ahead may wait for another cluster of this user */
+			close(fd);
+			return false;
+		}
+	}
+	turn->fd = fd;
+	turn->taken = true;
+	change_ledger(claim, turn);
+	return true;
+}
+
+void
+host_turn_end(HostTurn *turn)
+{
+	bool		taken = turn->taken;
+
+	if (turn->claimed)
+	{
+		turn->claimed = turn->taken = false;
+		change_ledger(claim, turn);
+	}
+	if (taken)
+		close(turn->fd);
+}
+
+/* --- the memory --- */
+
+static void
+add_bytes(const Ledger *ledger, uid_t uid, void *arg)
+{
+	int64		oldest = (int64) time(NULL) - REMEMBERED_SECONDS;
+	uint64		me = this_cluster();
+	uint64	   *bytes = arg;
+
+	for (int i = 0; i < CLUSTERS; i++)
+	{
+		const Entry *entry = &ledger->entries[i];
+
+		if (entry->cluster != 0 && entry->cluster != me && entry->at >= oldest &&
+			is_alive(entry->postmaster, uid))
+			*bytes += Min(entry->bytes, PG_UINT64_MAX - *bytes);
+	}
+}
+
+void
+host_others_bytes(uint64 *own_user, uint64 *other_users)
+{
+	Ledger	   *ledger = palloc(sizeof(Ledger));
+
+	*own_user = *other_users = 0;
+	if (read_own(ledger))
+		add_bytes(ledger, geteuid(), own_user);
+	pfree(ledger);
+	look_at_others(add_bytes, other_users);
+}
+
+typedef struct Noted
+{
+	uint64		bytes;
+	bool		add;
+} Noted;
+
+static void
+note_bytes(Ledger *ledger, Entry *mine, void *arg)
+{
+	const Noted *noted = arg;
+	int64		now = (int64) time(NULL);
+
+	/* what was restored long ago, or for a server that has been restarted since, is no sum to add to */
+	if (!noted->add || mine->postmaster != PostmasterPid || mine->at < now - REMEMBERED_SECONDS)
+		mine->bytes = 0;
+	mine->bytes += Min(noted->bytes, PG_UINT64_MAX - mine->bytes);
+	mine->at = now;
+	mine->postmaster = PostmasterPid;
+}
+
+void
+host_note_bytes(uint64 bytes, bool add)
+{
+	Noted		noted = {bytes, add};
+
+	change_ledger(note_bytes, &noted);
+}
+
+/* --- the devices --- */
+
+bool
+host_device_speed(dev_t device, struct pc_speed *speed)
+{
+	Ledger	   *ledger = palloc(sizeof(Ledger));
+	bool		known = false;
+
+	if (read_own(ledger))
+		for (int i = 0; i < DEVICES && !known; i++)
+			if (ledger->devices[i].device == (uint64) device && device != 0)
+			{
+				*speed = ledger->devices[i].speed;
+				known = speed->requests >= 1 && speed->bytes >= 1;
+			}
+	pfree(ledger);
+	return known;
+}
+
+static void
+note_device(Ledger *ledger, Entry *mine, void *arg)
+{
+	const MeasuredDevice *measured = arg;
+	int			place = 0;
+
+	while (place < DEVICES - 1 && ledger->devices[place].device != 0 &&
+		   ledger->devices[place].device != measured->device)
+		place++;
+	ledger->devices[place] = *measured;
+}
+
+void
+host_note_device(dev_t device, const struct pc_speed *speed)
+{
+	MeasuredDevice measured = {(uint64) device, *speed};
+
+	change_ledger(note_device, &measured);
+}

@@ -1,0 +1,64 @@
+/*
+ * interrupts.c - one policy for waits and interrupts, of sessions and of workers
+ */
+#include "interrupts.h"
+
+#include <signal.h>
+
+#include "compat.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/wait_event.h"
+
+void
+sleep_or_wake(long microseconds, uint32 wait_event)
+{
+	/* a latch cannot wait for less than a millisecond, in which a fast device reads megabytes */
+	if (microseconds < 1000)
+	{
+		pgstat_report_wait_start(wait_event);
+		pg_usleep(microseconds);
+		pgstat_report_wait_end();
+	}
+	else
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 microseconds / 1000, wait_event);
+		ResetLatch(MyLatch);
+	}
+}
+
+bool
+session_wait(void *arg, long microseconds)
+{
+	if (microseconds > 0 && !InterruptPending)
+		sleep_or_wake(microseconds, *(uint32 *) arg);
+	return InterruptPending;
+}
+
+void
+session_blocked(void *arg, bool begins)
+{
+	if (begins)
+		pgstat_report_wait_start(*(uint32 *) arg);
+	else
+		pgstat_report_wait_end();
+}
+
+void
+listen_to_signals(void)
+{
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGINT, StatementCancelHandler);
+	BackgroundWorkerUnblockSignals();
+}
+
+void
+check_for_interrupts(void)
+{
+	CHECK_FOR_INTERRUPTS();
+}

@@ -1,0 +1,138 @@
+/*
+ * job_buffers.c - the last stage of a job that fills shared buffers too
+ */
+#include "job_run.h"
+
+#include "storage/fd.h"
+
+#include "buffer_worker.h"
+#include "kernel/page_cache.h"
+#include "shared_buffers.h"
+
+static bool
+has_buffers(const struct sf_segment *segment)
+{
+	return segment->layers[SF_BUFFERS_COOL].blocks + segment->layers[SF_BUFFERS_HOT].blocks > 0;
+}
+
+/* the databases that have something in shared buffers to bring back, InvalidOid for the shared catalogs */
+static List *
+databases_of(const Run *run)
+{
+	List	   *databases = NIL;
+
+	for (int i = 0; i < run->job.segments; i++)
+		if (has_buffers(&run->plan[i]))
+			databases = list_append_unique_oid(databases, run->plan[i].database);
+	return databases;
+}
+
+/* leaves of the map what is in shared buffers now; how many blocks these are */
+static int64
+keep_resident_buffers(const struct sf_segment *segment, uint8 *buffers)
+{
+	SegmentId	id = segment_id_of(segment);
+
+	for (uint32 b = pc_next(buffers, segment->blocks, 0, true); b < segment->blocks;
+		 b = pc_next(buffers, segment->blocks, b + 1, true))
+		if (!block_in_shared_buffers(&id, b))
+			pc_clear(buffers, b);
+	return (int64) pc_popcount(buffers, segment->blocks);
+}
+
+/* which of a segment's blocks were in shared buffers; palloc'd */
+static uint8 *
+wanted_buffers(const struct sf_segment *segment)
+{
+	uint8	   *buffers = palloc(pc_map_bytes(segment->blocks));
+	uint8	   *layer = palloc(pc_map_bytes(segment->blocks));
+
+	sf_read_layer(segment, SF_BUFFERS_HOT, buffers);
+	sf_read_layer(segment, SF_BUFFERS_COOL, layer);
+	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
+		buffers[i] |= layer[i];
+	pfree(layer);
+	return buffers;
+}
+
+static void
+count_buffers_before(Run *run, const struct sf_segment *segment)
+{
+	uint8	   *buffers = wanted_buffers(segment);
+
+	run->job.buffers_wanted += (int64) pc_popcount(buffers, segment->blocks);
+	run->job.buffers_before += keep_resident_buffers(segment, buffers);
+	pfree(buffers);
+}
+
+/*
+ * Blocks that the page cache did not hold when the snapshot was taken were only passing through it
+ * on their way into shared buffers: they are dropped there.
+ */
+static void
+drop_passed_through(const struct sf_segment *segment, uint8 *buffers)
+{
+	SegmentId	id = segment_id_of(segment);
+	uint8	   *layer = palloc(pc_map_bytes(segment->blocks));
+	char		path[MAXPGPATH];
+	uint32		blocks;
+	int			fd;
+
+	sf_read_layer(segment, SF_PAGE_CACHE, layer);
+	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
+		buffers[i] &= (uint8) ~layer[i];
+	if (pc_popcount(buffers, segment->blocks) > 0 && (fd = segment_open(&id, path, &blocks)) >= 0)
+	{
+		pc_evict_blocks(fd, buffers, Min(blocks, segment->blocks), BLCKSZ);
+		CloseTransientFile(fd);
+	}
+	pfree(layer);
+}
+
+static void
+settle_buffers(Run *run, int n)
+{
+	JobSegment	segment;
+	uint8	   *buffers = wanted_buffers(&run->plan[n]);
+
+	job_read_segment(run->fd, n, &segment);
+	run->job.buffers_resident += keep_resident_buffers(&run->plan[n], buffers);
+	if (segment.outcome.loaded > 0)
+		drop_passed_through(&run->plan[n], buffers);
+	/* blocks have moved from one cache to the other, and some were displaced */
+	if (segment.outcome.wanted > 0)
+		restore_again(run, n, &segment);
+	pfree(buffers);
+}
+
+void
+restore_buffers(Run *run)
+{
+	List	   *databases = databases_of(run);
+	bool		shared = list_member_oid(databases, InvalidOid);
+	ListCell   *cell;
+
+	databases = list_delete_oid(databases, InvalidOid);
+	if (shared && databases == NIL)
+		databases = list_make1_oid(buffer_worker_default_database());
+	for (int i = 0; i < run->job.segments && !run_must_end(run); i++)
+		if (has_buffers(&run->plan[i]))
+			count_buffers_before(run, &run->plan[i]);
+	foreach(cell, databases)
+	{
+		const char *problem;
+
+		if (run_must_end(run))
+			break;
+		problem = buffer_worker_run(run->job.job, lfirst_oid(cell), shared, run->control.wait,
+									run);
+		if (problem != NULL && run->job.message[0] == '\0')
+			snprintf(run->job.message, sizeof(run->job.message),
+					 "shared buffers were not all restored: database %u: %s", lfirst_oid(cell), problem);
+		shared = shared && problem != NULL;
+	}
+	for (int i = 0; i < run->job.segments && !run_must_end(run); i++)
+		if (has_buffers(&run->plan[i]))
+			settle_buffers(run, i);
+}
+

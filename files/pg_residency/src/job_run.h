@@ -1,0 +1,86 @@
+/*
+ * job_run.h - a job that is being worked off, for the files that do it: job.c, job_lanes.c and
+ * job_buffers.c
+ */
+#ifndef RESIDENCY_JOB_RUN_H
+#define RESIDENCY_JOB_RUN_H
+
+#include "postgres.h"
+
+#include "nodes/pg_list.h"
+
+#include "host_ledger.h"
+#include "job_file.h"
+
+/* segments of a device restored side by side, under one window */
+#define SIDE_BY_SIDE 32
+
+/* a segment of the plan that was begun */
+typedef struct Begun
+{
+	int			n;				/* in the plan */
+	int64		wanted;			/* by the plan */
+	JobSegment	segment;
+	SegmentWork *work;			/* NULL when it is complete */
+	MemoryContext context;
+} Begun;
+
+typedef struct Lane
+{
+	Device	   *device;
+	int			next;			/* of the plan, the first to look at */
+	Begun		begun[SIDE_BY_SIDE];	/* a ring, the oldest first */
+	int			first;
+	int			count;
+} Lane;
+
+/* the lane of a tablespace that is not on the first lane's device */
+typedef struct Elsewhere
+{
+	Oid			tablespace;
+	int			lane;
+} Elsewhere;
+
+/* large: not for the stack */
+typedef struct Run
+{
+	Job			job;
+	int			fd;				/* of the job's file */
+	struct sf_segment *plan;
+	RestoreControl control;
+	struct pc_window window;
+	HostTurn	turn;
+	TimestampTz deadline;		/* 0: none */
+	TimestampTz written_at;
+	Lane		lanes[MAX_DEVICES]; /* the first is the data directory's */
+	int			nlanes;
+	List	   *elsewhere;		/* Elsewhere *, tablespaces of the other lanes */
+	int64		noted;			/* resident blocks that the host's ledger knows of */
+	uint32		wait_event;
+	MemoryContext context;
+} Run;
+
+/* True when the job must end; its state and message then say why. */
+static inline bool
+run_must_end(Run *run)
+{
+	return run->control.wait(run, 0);
+}
+
+/* --- job_lanes.c --- */
+
+/* Brings the plan's segments into the page cache, each device's on its own. */
+extern void restore_segments(Run *run);
+
+/*
+ * Once more for the n-th of the plan, which is done: what has left both caches since comes in again,
+ * and its outcome is the one of now.
+ */
+extern void restore_again(Run *run, int n, JobSegment *segment);
+
+/* --- job_buffers.c --- */
+
+/* Brings shared buffers back, database by database, from the page cache; and counts, the last stage. */
+extern void restore_buffers(Run *run);
+
+#endif

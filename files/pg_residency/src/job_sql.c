@@ -1,0 +1,246 @@
+/*
+ * job_sql.c - the SQL functions on restores
+ */
+#include "pg_residency.h"
+
+#include <signal.h>
+
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "host_ledger.h"
+#include "interrupts.h"
+#include "job_file.h"
+#include "names.h"
+#include "restore_worker.h"
+
+PG_FUNCTION_INFO_V1(residency_restore_start);
+Datum
+residency_restore_start(PG_FUNCTION_ARGS)
+{
+	JobOptions	options;
+	RestorePlan	   *plan;
+	char	   *name = NULL;
+
+	read_options(PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1), &options);
+	/* without a snapshot there can still be relations to load whole */
+	if (!PG_ARGISNULL(0) || options.nwhole == 0)
+		name = text_argument(fcinfo, 0, "the snapshot's name");
+	plan = job_plan(name, &options);
+	PG_RETURN_INT32(job_start(plan, &options.settings));
+}
+
+PG_FUNCTION_INFO_V1(residency_cancel);
+Datum
+residency_cancel(PG_FUNCTION_ARGS)
+{
+	Job			job;
+	int			number;
+
+	need_argument(fcinfo, 0, "the job's number");
+	number = PG_GETARG_INT32(0);
+	if (!job_read(number, &job))
+		report_no_job(number);
+	if (job.state != JOB_RUNNING && job.state != JOB_WAITING)
+		PG_RETURN_BOOL(false);
+	if (kill(job.pid, SIGINT) != 0)
+	{
+		if (errno == ESRCH)
+			PG_RETURN_BOOL(false);	/* it has just ended */
+		ereport(ERROR,
+				(errmsg("could not signal job %d: %m", number)));
+	}
+	PG_RETURN_BOOL(true);
+}
+
+#define JOB_COLUMNS 25
+
+static void
+job_values(const Job *job, Datum *values, bool *nulls)
+{
+	const SegmentOutcome *total = &job->total;
+	const char *at = strchr(job->snapshot, '@');
+	int64		settled = outcome_settled(total);
+
+	memset(nulls, false, JOB_COLUMNS * sizeof(bool));
+	if (job_is_alive(job))
+		settled = Min(settled + job->arriving, job->wanted);
+	values[0] = Int32GetDatum(job->job);
+	nulls[1] = nulls[2] = at == NULL;
+	if (at != NULL)
+	{
+		values[1] = PointerGetDatum(cstring_to_text_with_len(job->snapshot, (int) (at - job->snapshot)));
+		values[2] = Int32GetDatum(atoi(at + 1));
+	}
+	values[3] = CStringGetTextDatum(job_state_name(job->state));
+	values[4] = Int32GetDatum(job->pid);
+	nulls[4] = job->state != JOB_RUNNING && job->state != JOB_WAITING;
+	values[5] = TimestampTzGetDatum(job->started_at);
+	nulls[5] = job->started_at == 0;
+	values[6] = TimestampTzGetDatum(job->finished_at);
+	nulls[6] = job->finished_at == 0;
+	values[7] = Int32GetDatum(job->segments);
+	values[8] = Int32GetDatum(job->segments_done);
+	values[9] = Int64GetDatum(job->wanted);
+	values[10] = Int64GetDatum(job->wanted);
+	values[11] = Int64GetDatum(total->resident);
+	values[12] = Int64GetDatum(total->loaded + job->arriving);
+	values[13] = Int64GetDatum(total->extra);
+	values[14] = Int64GetDatum(total->over_budget);
+	values[15] = Int64GetDatum(total->gone);
+	values[16] = Int64GetDatum(total->failed);
+	values[17] = Int64GetDatum(job->budget_bytes);
+	values[18] = Int64GetDatum(job->settings.rate);
+	nulls[18] = job->settings.rate == 0;
+	values[19] = Int32GetDatum(job->settings.time_limit);
+	nulls[19] = job->settings.time_limit == 0;
+	values[20] = Int64GetDatum(job->buffers_wanted);
+	values[21] = Int64GetDatum(job->buffers_resident);
+	values[22] = Int64GetDatum(Max(job->buffers_resident - job->buffers_before, 0));
+	nulls[20] = nulls[21] = nulls[22] = !job->settings.shared_buffers;
+	nulls[23] = job->message[0] == '\0';
+	/* it may have come in the language of the server's messages */
+	values[23] = nulls[23] ? (Datum) 0 : PointerGetDatum(names_text(job->message));
+	values[24] = Int64GetDatum(settled);
+}
+
+PG_FUNCTION_INFO_V1(residency_job_list);
+Datum
+residency_job_list(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = result_set(fcinfo, JOB_COLUMNS);
+	int			count;
+	int		   *numbers = job_numbers(&count);
+
+	for (int i = 0; i < count; i++)
+	{
+		Datum		values[JOB_COLUMNS];
+		bool		nulls[JOB_COLUMNS];
+		Job			job;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!job_read(numbers[i], &job))
+			continue;
+		job_values(&job, values, nulls);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+#define OUTCOME_COLUMNS 9
+
+/* a row of what became of one segment */
+static void
+outcome_values(int number, const SegmentOutcome *o, Datum *values, bool *nulls)
+{
+	const char *reason = outcome_reason(o);
+
+	memset(nulls, false, OUTCOME_COLUMNS * sizeof(bool));
+	values[0] = Int32GetDatum(number);
+	values[1] = Int64GetDatum(o->wanted);
+	values[2] = Int64GetDatum(o->resident);
+	values[3] = Int64GetDatum(o->loaded);
+	values[4] = Int64GetDatum(o->extra);
+	values[5] = Int64GetDatum(o->over_budget);
+	values[6] = Int64GetDatum(o->gone);
+	values[7] = Int64GetDatum(o->failed);
+	nulls[8] = reason == NULL;
+	values[8] = reason == NULL ? (Datum) 0 : CStringGetTextDatum(reason);
+}
+
+#define JOB_SEGMENT_COLUMNS (OUTCOME_COLUMNS + 6)
+
+PG_FUNCTION_INFO_V1(residency_job_segments);
+Datum
+residency_job_segments(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = result_set(fcinfo, JOB_SEGMENT_COLUMNS);
+	JobReader  *reader;
+	JobSegment	segment;
+
+	need_argument(fcinfo, 0, "the job's number");
+	reader = job_reader_open(PG_GETARG_INT32(0));
+	while (job_reader_next(reader, &segment))
+	{
+		Datum		values[JOB_SEGMENT_COLUMNS];
+		bool		nulls[JOB_SEGMENT_COLUMNS] = {false};
+
+		outcome_values(segment.number, &segment.outcome, values, nulls);
+		nulls[0] = segment.number == 0;
+		values[OUTCOME_COLUMNS] = ObjectIdGetDatum(segment.id.tablespace);
+		values[OUTCOME_COLUMNS + 1] = ObjectIdGetDatum(segment.id.database);
+		values[OUTCOME_COLUMNS + 2] = ObjectIdGetDatum(segment.id.relfilenumber);
+		values[OUTCOME_COLUMNS + 3] = CStringGetTextDatum(forkNames[segment.id.fork]);
+		values[OUTCOME_COLUMNS + 4] = Int32GetDatum((int32) segment.id.segment);
+		values[OUTCOME_COLUMNS + 5] = BoolGetDatum(segment.done);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	job_reader_close(reader);
+	return (Datum) 0;
+}
+
+/* --- one segment, in this session --- */
+
+/* until nothing is left to ask for, letting interrupts be served in between */
+static void
+restore_here(const struct sf_segment *segment, SegmentOutcome *total)
+{
+	uint32		wait_event = compat_wait_event("ResidencyRestore");
+	RestoreControl *control = palloc0(sizeof(RestoreControl));
+	int64		loaded = 0;
+	int64		extra = 0;
+	SegmentWork *work;
+
+	allowance_begin(&control->allowance, 0, 0, 0);
+	control->window = &pc_gentle;
+	control->gap_blocks = -1;
+	control->wait = session_wait;
+	control->blocked = session_blocked;
+	control->arg = &wait_event;
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		/* the window of a device that was stopped begins anew */
+		memset(&control->devices, 0, sizeof(control->devices));
+		begin_segment(segment, control, total, &work);
+		if (work != NULL)
+			finish_segment(work);
+		loaded += total->loaded;
+		extra += total->extra;
+	} while (total->reason == REASON_ENDED);
+	total->loaded = loaded;
+	total->extra = extra;
+	pfree(control);
+}
+
+PG_FUNCTION_INFO_V1(residency_restore_segment);
+Datum
+residency_restore_segment(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
+	TupleDesc	tupdesc = result_row(fcinfo, OUTCOME_COLUMNS);
+	ResidencySnapshot   *snapshot;
+	SegmentOutcome outcome;
+	Datum		values[OUTCOME_COLUMNS];
+	bool		nulls[OUTCOME_COLUMNS];
+	int			number;
+
+	need_argument(fcinfo, 1, "the segment's number");
+	number = PG_GETARG_INT32(1);
+	snapshot = snapshot_load(name);
+	if (number < 1 || number > (int) snapshot->header.segments)
+		report_no_segment(snapshot, number);
+	restore_here(&snapshot_segments(snapshot)[number - 1], &outcome);
+	host_note_bytes((uint64) outcome.loaded * BLCKSZ, true);
+	outcome_values(number, &outcome, values, nulls);
+	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
+}
+
+/* its name until 0.3.0, when it did not say that it restores a single segment */
+PG_FUNCTION_INFO_V1(residency_restore);
+Datum
+residency_restore(PG_FUNCTION_ARGS)
+{
+	return residency_restore_segment(fcinfo);
+}

@@ -1,0 +1,228 @@
+/*
+ * plan.c - what a job is to restore, in which order
+ */
+#include "plan.h"
+
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+
+#include "directory.h"
+#include "interrupts.h"
+#include "kernel/page_cache.h"
+#include "segments.h"
+
+uint64
+segment_heat(const struct sf_segment *segment)
+{
+	return segment->layers[SF_PAGE_CACHE].blocks + 2 * (uint64) segment->layers[SF_BUFFERS_COOL].blocks +
+		4 * (uint64) segment->layers[SF_BUFFERS_HOT].blocks;
+}
+
+void
+report_no_segment(const ResidencySnapshot *snapshot, int number)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("snapshot \"%s\" has no segment %d", snapshot->label, number),
+			 errhint("It has the numbers 1 to %u; residency_snapshot_segments() lists them.",
+					 snapshot->header.segments)));
+	pg_unreachable();
+}
+
+/* a segment and its number, while they are put into order */
+typedef struct Numbered
+{
+	const struct sf_segment *segment;
+	int32		number;
+} Numbered;
+
+/*
+ * What matters most first, should the budget or the time not reach for all: by heat per block.  The page cache's map
+ * does not tell how often a block was used, but a segment that was cached as a whole was used more than one of which
+ * some blocks were left.
+ */
+static int
+compare_numbered(const void *a, const void *b)
+{
+	const Numbered *na = a;
+	const Numbered *nb = b;
+	uint64		da = segment_heat(na->segment) * nb->segment->blocks;
+	uint64		db = segment_heat(nb->segment) * na->segment->blocks;
+
+	if (da != db)
+		return da > db ? -1 : 1;
+	return na->number - nb->number;
+}
+
+static void
+add_segment(RestorePlan *plan, int *room, const struct sf_segment *segment, int32 number)
+{
+	SegmentId	id = segment_id_of(segment);
+
+	if (plan->count == *room)
+	{
+		*room *= 2;
+		plan->segments = repalloc_huge(plan->segments, *room * sizeof(struct sf_segment));
+		plan->numbers = repalloc_huge(plan->numbers, *room * sizeof(int32));
+		plan->absent = repalloc_huge(plan->absent, *room * sizeof(bool));
+	}
+	plan->segments[plan->count] = *segment;
+	plan->numbers[plan->count] = number;
+	/* on a standby what an unlogged relation holds was never there */
+	plan->absent[plan->count] = RecoveryInProgress() && id.fork != INIT_FORKNUM && segment_is_unlogged(&id);
+	if (!plan->absent[plan->count])
+		plan->wanted += segment->wanted;
+	plan->count++;
+}
+
+/* the snapshot's segments, or those of them that were asked for in the order in which they were */
+static void
+plan_snapshot(RestorePlan *plan, int *room, const ResidencySnapshot *snapshot, const JobOptions *options)
+{
+	const struct sf_segment *segments = snapshot_segments(snapshot);
+	int			most = (int) snapshot->header.segments;
+	int			count = options->selected ? options->nsegments : most;
+	Numbered   *numbered = palloc_extended(Max(count, 1) * sizeof(Numbered), MCXT_ALLOC_HUGE);
+
+	for (int i = 0; i < count; i++)
+	{
+		int			number = options->selected ? (int) options->segments[i] : i + 1;
+
+		if (number > most)
+			report_no_segment(snapshot, number);
+		numbered[i] = (Numbered) {&segments[number - 1], number};
+	}
+	if (!options->selected)
+		qsort(numbered, count, sizeof(Numbered), compare_numbered);
+	for (int i = 0; i < count; i++)
+		add_segment(plan, room, numbered[i].segment, numbered[i].number);
+	pfree(numbered);
+}
+
+/* makes the file look like a snapshot's segment of which every block is wanted */
+static void
+whole_segment(const SegmentId *id, uint32 blocks, struct sf_segment *segment)
+{
+	uint8	   *map = palloc(pc_map_bytes(RELSEG_SIZE));
+	uint8	   *maps[SF_LAYERS] = {map};
+	uint8	   *raw = palloc(sf_segment_bound(blocks));
+
+	memset(segment, 0, sizeof(*segment));
+	segment->tablespace = id->tablespace;
+	segment->database = id->database;
+	segment->relfilenumber = id->relfilenumber;
+	segment->segment = id->segment;
+	segment->blocks = blocks;
+	segment->fork = (uint8) id->fork;
+	memset(map, 0, pc_map_bytes(blocks));
+	pc_set_run(map, 0, blocks);
+	segment->raw_size = sf_write_segment(segment, maps, raw);
+	segment->raw = memcpy(palloc(segment->raw_size), raw, segment->raw_size);
+	pfree(map);
+	pfree(raw);
+}
+
+/* adds each segment of the main fork of a relation that is wanted whole */
+static void
+plan_whole(RestorePlan *plan, int *room, const int64 *numbers)
+{
+	SegmentId	id = {(Oid) numbers[0], (Oid) numbers[1], (RelFileNumber) numbers[2], MAIN_FORKNUM, 0};
+	struct sf_segment segment;
+	char		path[MAXPGPATH];
+	uint32		blocks;
+	int			fd;
+
+	while ((fd = segment_open(&id, path, &blocks)) >= 0)
+	{
+		CloseTransientFile(fd);
+		if (blocks == 0)
+			break;
+		whole_segment(&id, blocks, &segment);
+		add_segment(plan, room, &segment, 0);
+		id.segment++;
+	}
+	if (id.segment == 0 && fd < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("there is no file \"%s\" to load whole", path)));
+}
+
+RestorePlan *
+job_plan(const char *snapshot_name, const JobOptions *options)
+{
+	RestorePlan	   *plan = palloc0(sizeof(RestorePlan));
+	int			room = 64;
+
+	plan->segments = palloc(room * sizeof(struct sf_segment));
+	plan->numbers = palloc(room * sizeof(int32));
+	plan->absent = palloc(room * sizeof(bool));
+	if (snapshot_name != NULL)
+	{
+		ResidencySnapshot   *snapshot = snapshot_load(snapshot_name);
+
+		strlcpy(plan->label, snapshot->label, sizeof(plan->label));
+		plan_snapshot(plan, &room, snapshot, options);
+	}
+	for (int i = 0; i < options->nwhole; i += 3)
+		plan_whole(plan, &room, options->whole + i);
+	return plan;
+}
+
+uint32
+plan_write(const RestorePlan *plan, const char *path)
+{
+	struct sf_header header = {
+		.system_identifier = GetSystemIdentifier(), .server_version = PG_VERSION_NUM,
+		.block_size = BLCKSZ, .segment_blocks = RELSEG_SIZE, .page_size = (uint32) pc_page_size(),
+		.segments = (uint32) plan->count
+	};
+	uint8		head[SF_HEADER_BYTES];
+	int			fd = OpenTransientFile(path, O_RDWR | O_CREAT | O_EXCL | PG_BINARY);
+
+	if (fd < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not create file \"%s\": %m", path)));
+	for (int i = 0; i < plan->count; i++)
+	{
+		const struct sf_segment *s = &plan->segments[i];
+
+		errno = 0;
+		if (pg_pwrite(fd, s->raw, s->raw_size, SF_HEADER_BYTES + (off_t) header.body_size) != (ssize_t) s->raw_size)
+			report_write_error(path);
+		header.body_crc = sf_crc32c(header.body_crc, s->raw, s->raw_size);
+		header.body_size += s->raw_size;
+		header.wanted += s->wanted;
+	}
+	sf_write_header(&header, head);
+	errno = 0;
+	if (pg_pwrite(fd, head, SF_HEADER_BYTES, 0) != SF_HEADER_BYTES)
+		report_write_error(path);
+	errno = 0;
+	if (CloseTransientFile(fd) != 0)
+		report_write_error(path);
+	return header.body_crc;
+}
+
+struct sf_segment *
+plan_read(const char *path, uint32 crc, int count)
+{
+	ResidencySnapshot plan = {.label = "of a job"};
+	const char *wrong = "its plan is missing";
+
+	plan.data = (uint8 *) read_whole_file(path, &plan.size);
+	if (plan.data != NULL)
+		wrong = sf_check(plan.data, plan.size, &plan.header, check_for_interrupts);
+	if (wrong == NULL && (plan.header.body_crc != crc || plan.header.segments != (uint32) count ||
+						  plan.header.segment_blocks != RELSEG_SIZE))
+		wrong = "its plan is another job's";
+	if (wrong != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("file \"%s\" of a job cannot be used: %s", path, wrong)));
+	return snapshot_segments(&plan);
+}

@@ -1,0 +1,149 @@
+/*
+ * restore_worker.c - the background worker of a job
+ *
+ * A worker and not a long statement: a statement would hold back xmin, be cancelled by recovery conflicts on a standby,
+ * and end with its connection.  The worker has no database and needs no preloading.  What it loads is charged to the
+ * server's own memory cgroup.
+ */
+#include "restore_worker.h"
+
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/ipc.h"
+
+#include "compat.h"
+#include "directory.h"
+#include "interrupts.h"
+#include "job.h"
+
+/* how long the starter waits for the worker to be at work, and for another starter, milliseconds */
+#define START_PATIENCE 10000
+
+PGDLLEXPORT void pg_residency_restore_main(Datum number);
+
+void
+pg_residency_restore_main(Datum number)
+{
+	listen_to_signals();
+	job_run(DatumGetInt32(number));
+	proc_exit(0);
+}
+
+static void
+refuse_second_job(void)
+{
+	int			count;
+	int		   *numbers = job_numbers(&count);
+	Job			job;
+
+	while (count-- > 0)
+		if (job_read(numbers[count], &job) && (job.state == JOB_RUNNING || job.state == JOB_WAITING))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 job.snapshot[0] == '\0' ? errmsg("job %d is restoring relations", job.job) :
+					 errmsg("job %d is restoring snapshot \"%s\"", job.job, job.snapshot),
+					 errhint("Wait for it, or end it with residency_cancel(%d).", job.job)));
+}
+
+static BackgroundWorkerHandle *
+register_worker(int number)
+{
+	BackgroundWorker worker;
+	BackgroundWorkerHandle *handle;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
+	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_main_arg = Int32GetDatum(number);
+	worker.bgw_notify_pid = MyProcPid;
+	strlcpy(worker.bgw_library_name, "pg_residency", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "pg_residency_restore_main", sizeof(worker.bgw_function_name));
+	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency restore (job %d)", number);
+	strlcpy(worker.bgw_type, "pg_residency restore", sizeof(worker.bgw_type));
+	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("no background worker is free for the restore"),
+				 errhint("Raise max_worker_processes, or try again when parallel queries have finished.")));
+	return handle;
+}
+
+/* whether the worker is at work, or has been */
+static bool
+wait_for_start(BackgroundWorkerHandle *handle, int number)
+{
+	Job			job;
+	pid_t		pid;
+
+	for (int waited = 0; waited < START_PATIENCE; waited += 10)
+	{
+		BgwHandleStatus status = GetBackgroundWorkerPid(handle, &pid);
+
+		if (!job_read(number, &job) || job.state != JOB_STARTING)
+			return true;
+		if (status == BGWH_STOPPED || status == BGWH_POSTMASTER_DIED)
+			return false;
+		sleep_or_wake(10000, PG_WAIT_EXTENSION);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return false;
+}
+
+static int
+start(const RestorePlan *plan, const JobSettings *settings)
+{
+	Job			job = {.settings = *settings};
+	BackgroundWorkerHandle *volatile handle = NULL;
+	volatile int number = 0;
+
+	refuse_second_job();
+	number = job_create(&job, plan);
+	PG_TRY();
+	{
+		handle = register_worker(number);
+		if (!wait_for_start(handle, number))
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+					 errmsg("the worker of the restore did not start"),
+					 errhint("The server's log may tell why.")));
+	}
+	PG_CATCH();
+	{
+		Job			now;
+
+		if (handle != NULL)
+			TerminateBackgroundWorker(handle);
+		/* one that has begun meanwhile says itself how it ended */
+		if (job_read(number, &now) && now.state == JOB_STARTING)
+			job_remove(number);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return number;
+}
+
+int
+job_start(const RestorePlan *plan, const JobSettings *settings)
+{
+	int			lock = residency_lock(LOCK_START, 0, START_PATIENCE);
+	volatile int number = 0;
+
+	if (lock < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("another session is starting a restore"),
+				 errhint("View residency_jobs shows it.")));
+	PG_TRY();
+	{
+		number = start(plan, settings);
+	}
+	PG_FINALLY();
+	{
+		close(lock);
+	}
+	PG_END_TRY();
+	return number;
+}

@@ -1,0 +1,117 @@
+# What several of the tests in t/ need.
+package ResidencyTest;
+
+use strict;
+use warnings;
+
+use Exporter qw(import);
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+our @EXPORT = qw(cached start_restore job last_job wait_for_job restore wide_table signals crc32c craft_snapshot SUMS);
+
+# of a job that is done
+use constant SUMS => 'settled = wanted AND wanted = resident + over_budget + gone + failed';
+
+# blocks of a relation's main fork that fincore(1) sees in the page cache, which shares nothing with the extension
+sub cached
+{
+	my ($node, $relation, $database) = @_;
+	my $path = $node->data_dir . '/' . $node->safe_psql($database || 'postgres', "SELECT pg_relation_filepath('$relation')");
+	my $bytes = `fincore --bytes --noheadings --output RES '$path'`;
+	die "fincore failed on $path" if $? != 0;
+	return $bytes / 8192;
+}
+
+# a table of a row in each block
+sub wide_table
+{
+	my ($name, $blocks) = @_;
+	return "CREATE TABLE $name (a int, filler text) WITH (fillfactor = 10, autovacuum_enabled = off);
+		ALTER TABLE $name ALTER filler SET STORAGE PLAIN;
+		INSERT INTO $name SELECT i, repeat('x', 700) FROM generate_series(1, $blocks) i;\n";
+}
+
+sub start_restore
+{
+	my ($node, $name, $options) = @_;
+	$options ||= '{}';
+	return $node->safe_psql('postgres', "SELECT residency_restore_start('$name', '$options')");
+}
+
+sub job
+{
+	my ($node, $job, $columns) = @_;
+	return $node->safe_psql('postgres', "SELECT $columns FROM residency_jobs WHERE job = $job");
+}
+
+sub last_job
+{
+	my ($node, $columns) = @_;
+	return $node->safe_psql('postgres', "SELECT $columns FROM residency_jobs ORDER BY job DESC LIMIT 1");
+}
+
+sub wait_for_job
+{
+	my ($node, $job, $states) = @_;
+	$states ||= "'done', 'failed', 'canceled', 'interrupted'";
+	$node->poll_query_until('postgres', "SELECT state IN ($states) FROM residency_jobs WHERE job = $job")
+	  or die "job $job comes to no state of $states: " . job($node, $job, 'state, message');
+	return $job;
+}
+
+sub restore
+{
+	my ($node, $name, $options) = @_;
+	return wait_for_job($node, start_restore($node, $name, $options));
+}
+
+# lines of the log about a process that ended by a signal, but for those that the test sent
+sub signals
+{
+	my ($node, @sent) = @_;
+	my @lines = grep { /terminated by signal|TRAP:|PANIC:/ } split /\n/, slurp_file($node->logfile);
+	for my $pid (@sent)
+	{
+		@lines = grep { !/PID $pid\) was terminated by signal 9/ } @lines;
+	}
+	return join "\n", @lines;
+}
+
+my @crc_table;
+
+sub crc32c
+{
+	my ($data) = @_;
+	my $crc = 0xffffffff;
+	if (!@crc_table)
+	{
+		for my $c (0 .. 255)
+		{
+			$c = ($c >> 1) ^ (($c & 1) ? 0x82f63b78 : 0) for 1 .. 8;
+			push @crc_table, $c;
+		}
+	}
+	$crc = ($crc >> 8) ^ $crc_table[($crc ^ $_) & 0xff] for unpack('C*', $data);
+	return $crc ^ 0xffffffff;
+}
+
+# A snapshot as a version 0.2.0 would write it, with a right checksum: what is inside is the caller's.
+sub craft_snapshot
+{
+	my ($file, %of) = @_;
+	my $body = $of{body};
+	my $header = pack('a8 V V Q< V V V V V V q< V V Q< Q< Q< Q< Q< Q< V a64 a256',
+		"PGRESID\n", 1, 512, $of{system_identifier}, $of{timeline} || 1, $of{server_version}, 8192, $of{segment_blocks} || 131072,
+		4096, 0, 0, $of{generation} || 1, $of{segments}, $of{blocks}, $of{wanted}, $of{wanted}, 0, 0, length($body), crc32c($body),
+		$of{name}, $of{origin});
+	$header .= "\0" x (508 - length($header));
+	open my $f, '>:raw', $file or die "$file: $!";
+	print $f $header . pack('V', crc32c($header)) . $body;
+	close $f or die "$file: $!";
+	chmod 0600, $file;
+	return;
+}
+
+1;

@@ -1,0 +1,122 @@
+# Generations are protected: a snapshot that holds far less than the fullest of its name is thin; it is not what the
+# bare name means, and pushes nothing fuller out.
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ResidencyTest;
+use Test::More;
+
+my $parts = 8;
+
+my $primary = PostgreSQL::Test::Cluster->new('primary');
+$primary->init(allows_streaming => 1);
+$primary->append_conf('postgresql.conf', "shared_buffers = 1MB\nmax_wal_size = 4GB\nautovacuum = off\n");
+$primary->start;
+$primary->safe_psql('postgres', 'CREATE EXTENSION pg_residency; ' . join('', map { wide_table("part_$_", 2500) } 1 .. $parts) . 'CHECKPOINT');
+$primary->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+$standby->start;
+$primary->wait_for_catchup($standby);
+
+sub warm
+{
+	my ($node) = @_;
+	$node->safe_psql('postgres', join '', map { "SELECT count(filler) FROM part_$_;" } 1 .. $parts);
+	return;
+}
+
+sub evict
+{
+	my ($node, @parts) = @_;
+	$node->safe_psql('postgres', join '', map { "SELECT residency_evict('part_$_');" } @parts);
+	return;
+}
+
+# generations in their order, each with a letter for what it is: c current, t thin
+sub generations
+{
+	my ($node, $name) = @_;
+	return $node->safe_psql('postgres', "SELECT string_agg(generation || CASE WHEN current THEN 'c' ELSE '' END || CASE WHEN thin THEN 't' ELSE '' END, ' ' ORDER BY generation)
+		FROM residency_snapshots() WHERE name = '$name'");
+}
+
+for my $node ($primary, $standby)
+{
+	my $on = 'on the ' . $node->name;
+
+	# --- full, then most of it evicted
+	warm($node);
+	is($node->safe_psql('postgres', "SELECT generation, thin, current, measure FROM residency_snapshot('w', 1)"), '1|f|t|', "the first has no measure, and is current, $on");
+	my $full = $node->safe_psql('postgres', "SELECT wanted FROM residency_snapshots() WHERE name = 'w'");
+	evict($node, 1 .. $parts);
+	is($node->safe_psql('postgres', "SELECT generation, thin, current, measure BETWEEN $full * 0.9 AND $full * 1.1 FROM residency_snapshot('w', 1)"),
+		'2|t|f|t', "one of a cold cache is thin, is not current and has the full one as its measure, $on");
+	is(generations($node, 'w'), '1c 2t', "it has pushed nothing out, $on");
+	is($node->safe_psql('postgres', "SELECT generation, thin FROM residency_snapshot('w', 1)"), '3|t', "the next one is thin as well, $on");
+	is(generations($node, 'w'), '1c 3t', "and pushes out the one before that is as thin, $on");
+
+	# --- the bare name is the full one
+	cmp_ok($node->safe_psql('postgres', "SELECT sum(wanted) FROM residency_snapshot_segments('w')"), '==', $full, "the bare name means the full one when it is looked at, $on");
+	my $job = restore($node, 'w');
+	is(job($node, $job, 'generation, state'), '1|done', "and when it is restored, $on");
+	cmp_ok(cached($node, 'part_3'), '>=', 2300, "which brings the tables back, says fincore, $on");
+	is(job($node, restore($node, 'w@3'), 'generation'), '3', "a thin one can be named, $on");
+
+	# --- full again: this one is current, and the thin one counts for nothing
+	warm($node);
+	is($node->safe_psql('postgres', "SELECT thin, current FROM residency_snapshot('w', 1)"), 'f|t', "one that holds as much is current, $on");
+	is(generations($node, 'w'), '4c', "and pushes out what was before, $on");
+
+	# --- force
+	evict($node, 1 .. $parts);
+	is($node->safe_psql('postgres', "SELECT generation, thin, current FROM residency_snapshot('w', 1, true)"), '5|f|t', "forced, a small one is current, $on");
+	is(generations($node, 'w'), '5c', "pushes out the full one, $on");
+	is($node->safe_psql('postgres', "SELECT thin, current, measure < $full / 2 FROM residency_snapshot('w', 1)"), 'f|t|t', "and is the measure of the next, $on");
+	is($node->safe_psql('postgres', "SELECT thin, current FROM residency_snapshot('w', keep => 1, force => false)"), 'f|t', "by the arguments' names, too, $on");
+
+	# --- slow decay: each holds more than half of the one before
+	warm($node);
+	$node->safe_psql('postgres', "SELECT residency_snapshot('decay', 2)");
+	my $most = $node->safe_psql('postgres', "SELECT wanted FROM residency_snapshots() WHERE name = 'decay'");
+	for my $part (1 .. $parts)
+	{
+		evict($node, $part);
+		$node->safe_psql('postgres', "SELECT residency_snapshot('decay', 2)");
+	}
+	is($node->safe_psql('postgres', "SELECT thin, current, measure > $most * 0.9 FROM residency_snapshots() WHERE name = 'decay' ORDER BY generation DESC LIMIT 1"),
+		't|f|t', "after eight that each lost a little, the last one is thin against the fullest, which is pruned by now, $on");
+	is($node->safe_psql('postgres', "SELECT wanted >= $most / 2 FROM residency_snapshots() WHERE name = 'decay' AND current"), 't',
+		"the bare name means one with at least half of what there was, $on");
+	is($node->safe_psql('postgres', "SELECT count(*) FROM residency_snapshots() WHERE name = 'decay' AND NOT thin"), '2', "keep counts those that are not thin, $on");
+
+	# --- other names are nothing to it
+	is($node->safe_psql('postgres', "SELECT thin, current, measure FROM residency_snapshot('another')"), 'f|t|', "another name has a measure of its own, $on");
+
+	# --- dropped, all are gone, and the number is not used again
+	$node->safe_psql('postgres', "SELECT residency_drop_snapshot('decay')");
+	is($node->safe_psql('postgres', "SELECT generation > $parts + 1, thin, current FROM residency_snapshot('decay')"), 't|f|t', "after a drop there is no measure, and a higher number, $on");
+}
+
+# --- fewer tables are no colder cache
+warm($_) for ($primary, $standby);
+$_->safe_psql('postgres', "SELECT residency_snapshot('dropped', 1)") for ($primary, $standby);
+$primary->safe_psql('postgres', join '', map { "DROP TABLE part_$_;" } 1 .. $parts - 1);
+$primary->safe_psql('postgres', 'CHECKPOINT');
+$primary->wait_for_catchup($standby);
+for my $node ($primary, $standby)
+{
+	my $on = 'on the ' . $node->name;
+	is($node->safe_psql('postgres', "SELECT thin, current FROM residency_snapshot('dropped', 1)"), 'f|t', "what was dropped was not evicted: not thin, $on");
+	is(generations($node, 'dropped'), '2c', "and the one before is pruned, $on");
+	is(signals($node), '', "no process ended by a signal, $on");
+}
+
+$standby->stop;
+$primary->stop;
+done_testing();

@@ -1,0 +1,114 @@
+# What lies in /dev/shm in place of the file that the clusters of a host agree in.  Others of the same user: 007_budget.pl;
+# other users: tests/extension/users.py, which needs root.
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ResidencyTest;
+use Test::More;
+use Time::HiRes qw(time);
+
+plan skip_all => 'needs a /dev/shm of its own, with PG_RESIDENCY_ALONE set' unless $ENV{PG_RESIDENCY_ALONE};
+
+my $file = "/dev/shm/pgfleet.pg_residency.$<";
+my $lock = "$file.lock";
+my $before = '/dev/shm/pgfleet.pg_residency';	# of 0.2.0
+my $victim = '/dev/shm/victim';
+my $content = 'not to be touched' x 400;
+
+my $node = PostgreSQL::Test::Cluster->new('host');
+$node->init;
+$node->append_conf('postgresql.conf', "shared_buffers = 1MB\nautovacuum = off\n");
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_residency; ' . wide_table('wide', 2000) . "CHECKPOINT; SELECT residency_snapshot('warm')");
+
+sub mode
+{
+	my ($path) = @_;
+	my @st = lstat $path or return 'nothing';
+	return sprintf '%o, %d link, user %d', $st[2] & 07777, $st[3], $st[4];
+}
+
+# restores twice; the table comes back, and in time
+sub restored
+{
+	my ($what) = @_;
+	for (1 .. 2)
+	{
+		$node->safe_psql('postgres', "SELECT residency_evict('wide')");
+		my $began = time;
+		my $job = restore($node, 'warm');
+		is(job($node, $job, 'state, message, failed'), 'done||0', "restored, $what");
+		cmp_ok(time - $began, '<', 15, 'in time');
+	}
+	cmp_ok(cached($node, 'wide'), '>=', 1900, 'and the table is back, says fincore');
+	return;
+}
+
+sub make_victim
+{
+	unlink $victim;
+	open my $f, '>', $victim or die "$victim: $!";
+	print $f $content;
+	close $f;
+	chmod 0600, $victim;
+	return;
+}
+
+# --- as it should be
+unlink $file, $lock, $before;
+restored('with nothing in the way');
+is(mode($file), "644, 1 link, user $<", 'what is agreed is for all to read, and for its user to write');
+is(mode($lock), "600, 1 link, user $<", 'its lock is its user\'s');
+ok(!-e $before, 'the file that every user could write is made no more');
+
+# --- something else in its place
+for my $place ($file, $lock, $before)
+{
+	my %ways = (
+		'a hard link' => sub { link $victim, $place or die "link: $!" },
+		'a symbolic link' => sub { symlink $victim, $place or die "symlink: $!" },
+		'a link to nothing' => sub { symlink '/dev/shm/nothing', $place or die "symlink: $!" },
+		'a FIFO' => sub { system_or_bail('mkfifo', $place) },
+		'a directory' => sub { mkdir $place or die "mkdir: $!" },
+		'a file for others to write' => sub { append_to_file($place, ''); chmod 0666, $place },
+		'a large file' => sub { append_to_file($place, 'x' x 1_000_000); chmod 0644, $place },
+		'garbage' => sub { append_to_file($place, pack('C*', map { ($_ * 7919) & 255 } 1 .. 3000)); chmod 0644, $place },
+	);
+	for my $what (sort keys %ways)
+	{
+		make_victim();
+		unlink $file, $lock, $before;
+		my $at = -s $node->logfile;
+		$ways{$what}->();
+		my ($mode, $size, $link) = (mode($place), -s $place, readlink $place);
+		my $name = $place =~ /lock$/ ? 'the lock' : $place eq $file ? 'the file' : "0.2.0's file";
+		restored("$what in place of $name");
+		is(slurp_file($victim), $content, 'what is behind a link is unchanged');
+		is((stat $victim)[2] & 07777, 0600, 'and has its mode') unless $what eq 'nothing';
+		ok(!-e '/dev/shm/nothing', 'nothing is made through a link');
+		if ($what !~ /garbage|large|others/ || $place eq $before)
+		{
+			is(mode($place), $mode, "$what stays");
+			is(-s $place, $size, 'as it is');
+		}
+		my @lines = grep { /pgfleet/ && /LOG:|WARNING:/ } split /\n/, substr slurp_file($node->logfile), $at;
+		if ($place ne $before && $what !~ /garbage/)
+		{
+			cmp_ok(scalar @lines, '>=', 1, 'the log says so');
+			cmp_ok(scalar @lines, '<=', 2, 'once for a process');
+		}
+		is($node->safe_psql('postgres', 'SELECT budget_bytes > 0 FROM residency_budget()'), 't', 'a budget is measured');
+		-d $place && !-l $place ? rmdir $place : unlink $place;
+	}
+}
+unlink $victim, $file, $lock;
+restored('after that');
+is(mode($file), "644, 1 link, user $<", 'and the file is made again');
+is(signals($node), '', 'no process ended by a signal');
+$node->stop;
+done_testing();
