@@ -44,7 +44,8 @@ options:
     default: present
   keep:
     description:
-      - How many generations of O(name) stay after a new one was saved. Older ones are removed, but no fuller ones for a thin one.
+      - How many generations of O(name) stay after a new one was saved. Older ones are removed. The fullest one stays as well, until a
+        new one holds as much, and a thin one makes only thin ones go.
       - With O(state=absent) the newest so many stay of all that O(name) means, whatever their names. Thin ones are removed
         before others.
       - The default is 2, and 0 with O(state=absent).
