@@ -23,7 +23,6 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
-#include "allowance.h"
 #include "compat.h"
 #include "directory.h"
 #include "interrupts.h"
@@ -252,10 +251,10 @@ pg_residency_buffers_main(Datum unused)
 			if (is_mine(&task, &plan[i], template))
 				go_on = read_layer(&plan[i], (enum sf_layer) layer);
 		}
-	/* that it came to its end is all that the job wants to know */
+	/* that it came to its end, and whether it was to do anything, is all that the job wants to know */
 	job_answer_path(task.job, task.database, path);
 	snprintf(temporary, sizeof(temporary), "%s.new", path);
-	write_whole_file(temporary, path, "", 0);
+	write_whole_file(temporary, path, template ? "template" : "", template ? 8 : 0);
 	proc_exit(0);
 }
 
@@ -288,13 +287,16 @@ start_worker(const BufferTask *task)
 
 const char *
 buffer_worker_run(int job, Oid database, bool with_shared,
-				  bool (*wait) (void *arg, long microseconds), void *arg)
+				  bool (*wait) (void *arg, long microseconds), void *arg, bool *is_template)
 {
 	BufferTask	task = {job, database, with_shared};
 	BackgroundWorkerHandle *handle = start_worker(&task);
 	char		path[MAXPGPATH];
+	char	   *answer;
+	size_t		size;
 	pid_t		pid;
 
+	*is_template = false;
 	if (handle == NULL)
 		return "no background worker was free";
 	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
@@ -304,5 +306,10 @@ buffer_worker_run(int job, Oid database, bool with_shared,
 			return NULL;
 		}
 	job_answer_path(job, database, path);
-	return remove_file(path) ? NULL : "its worker failed, as the server's log tells";
+	answer = read_whole_file(path, &size);
+	if (answer == NULL)
+		return "its worker failed, as the server's log tells";
+	*is_template = size > 0;
+	remove_file(path);
+	return NULL;
 }

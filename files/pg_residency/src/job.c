@@ -14,7 +14,8 @@
 
 #include "directory.h"
 #include "interrupts.h"
-#include "job_run.h"
+#include "job_buffers.h"
+#include "job_lanes.h"
 
 /* how often a running job's state is written, microseconds */
 #define WRITE_EVERY 200000

@@ -1,11 +1,12 @@
 /*
  * job_buffers.c - the last stage of a job that fills shared buffers too
  */
-#include "job_run.h"
+#include "job_buffers.h"
 
 #include "storage/fd.h"
 
 #include "buffer_worker.h"
+#include "job_lanes.h"
 #include "kernel/page_cache.h"
 #include "shared_buffers.h"
 
@@ -55,14 +56,18 @@ wanted_buffers(const struct sf_segment *segment)
 	return buffers;
 }
 
-static void
+/* counts what is wanted of a segment, and how much of it is there already; returns the latter */
+static int64
 count_buffers_before(Run *run, const struct sf_segment *segment)
 {
 	uint8	   *buffers = wanted_buffers(segment);
+	int64		before;
 
 	run->job.buffers_wanted += (int64) pc_popcount(buffers, segment->blocks);
-	run->job.buffers_before += keep_resident_buffers(segment, buffers);
+	before = keep_resident_buffers(segment, buffers);
+	run->job.buffers_before += before;
 	pfree(buffers);
+	return before;
 }
 
 /*
@@ -89,50 +94,91 @@ drop_passed_through(const struct sf_segment *segment, uint8 *buffers)
 	pfree(layer);
 }
 
+/* `left` : the database's buffers were not to be filled, so they were not wanted either */
 static void
-settle_buffers(Run *run, int n)
+settle_buffers(Run *run, int n, int64 before, bool left)
 {
+	const struct sf_segment *planned = &run->plan[n];
 	JobSegment	segment;
-	uint8	   *buffers = wanted_buffers(&run->plan[n]);
+	uint8	   *buffers = wanted_buffers(planned);
 
 	job_read_segment(run->fd, n, &segment);
-	run->job.buffers_resident += keep_resident_buffers(&run->plan[n], buffers);
+	if (left)
+	{
+		run->job.buffers_wanted -= (int64) pc_popcount(buffers, planned->blocks);
+		run->job.buffers_before -= before;
+		(void) keep_resident_buffers(planned, buffers);
+	}
+	else
+		run->job.buffers_resident += keep_resident_buffers(planned, buffers);
 	if (segment.outcome.loaded > 0)
-		drop_passed_through(&run->plan[n], buffers);
+		drop_passed_through(planned, buffers);
 	/* blocks have moved from one cache to the other, and some were displaced */
 	if (segment.outcome.wanted > 0)
 		restore_again(run, n, &segment);
 	pfree(buffers);
 }
 
-void
-restore_buffers(Run *run)
+/* whether none of the database's files is there any more */
+static bool
+database_is_gone(const Run *run, Oid database)
+{
+	for (int i = 0; i < run->job.segments; i++)
+	{
+		SegmentId	id = segment_id_of(&run->plan[i]);
+		uint32		blocks;
+
+		if (id.database == database && segment_blocks_now(&id, &blocks))
+			return false;
+	}
+	return true;
+}
+
+/* has a worker fill the buffers of each database; which of them are to be left alone */
+static List *
+fill_databases(Run *run)
 {
 	List	   *databases = databases_of(run);
 	bool		shared = list_member_oid(databases, InvalidOid);
+	List	   *left = NIL;
 	ListCell   *cell;
 
 	databases = list_delete_oid(databases, InvalidOid);
 	if (shared && databases == NIL)
 		databases = list_make1_oid(buffer_worker_default_database());
-	for (int i = 0; i < run->job.segments && !run_must_end(run); i++)
-		if (has_buffers(&run->plan[i]))
-			count_buffers_before(run, &run->plan[i]);
 	foreach(cell, databases)
 	{
+		Oid			database = lfirst_oid(cell);
+		bool		is_template = false;
 		const char *problem;
 
 		if (run_must_end(run))
 			break;
-		problem = buffer_worker_run(run->job.job, lfirst_oid(cell), shared, run->control.wait,
-									run);
-		if (problem != NULL && run->job.message[0] == '\0')
+		problem = buffer_worker_run(run->job.job, database, shared, run->control.wait, run,
+									&is_template);
+		if (is_template)
+			left = lappend_oid(left, database);
+		if (problem == NULL)
+			shared = false;
+		else if (run->job.message[0] == '\0' && !database_is_gone(run, database))
 			snprintf(run->job.message, sizeof(run->job.message),
-					 "shared buffers were not all restored: database %u: %s", lfirst_oid(cell), problem);
-		shared = shared && problem != NULL;
+					 "shared buffers of database %u were not restored: %s", database, problem);
 	}
-	for (int i = 0; i < run->job.segments && !run_must_end(run); i++)
-		if (has_buffers(&run->plan[i]))
-			settle_buffers(run, i);
+	return left;
 }
 
+void
+restore_buffers(Run *run)
+{
+	int64	   *before = palloc0(Max(run->job.segments, 1) * sizeof(int64));
+	List	   *left;
+
+	for (int i = 0; i < run->job.segments && !run_must_end(run); i++)
+		if (has_buffers(&run->plan[i]))
+			before[i] = count_buffers_before(run, &run->plan[i]);
+	left = fill_databases(run);
+	for (int i = 0; i < run->job.segments && !run_must_end(run); i++)
+		if (has_buffers(&run->plan[i]))
+			settle_buffers(run, i, before[i], list_member_oid(left, run->plan[i].database));
+	pfree(before);
+}

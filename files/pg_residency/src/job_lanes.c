@@ -5,7 +5,7 @@
  * Several segments of a lane are begun side by side, for small ones would leave the window with one
  * request at a time.  A segment that raises an error costs its own blocks, not the job.
  */
-#include "job_run.h"
+#include "job_lanes.h"
 
 #include <sys/stat.h>
 

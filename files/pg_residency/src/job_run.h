@@ -67,20 +67,4 @@ run_must_end(Run *run)
 	return run->control.wait(run, 0);
 }
 
-/* --- job_lanes.c --- */
-
-/* Brings the plan's segments into the page cache, each device's on its own. */
-extern void restore_segments(Run *run);
-
-/*
- * Once more for the n-th of the plan, which is done: what has left both caches since comes in again,
- * and its outcome is the one of now.
- */
-extern void restore_again(Run *run, int n, JobSegment *segment);
-
-/* --- job_buffers.c --- */
-
-/* Brings shared buffers back, database by database, from the page cache; and counts, the last stage. */
-extern void restore_buffers(Run *run);
-
 #endif

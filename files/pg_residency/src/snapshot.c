@@ -21,6 +21,8 @@
 #include "segments.h"
 #include "shared_buffers.h"
 
+#define DAMAGED "it is damaged: "
+
 /* written out when that much has come together */
 #define WRITE_BYTES (256 * 1024)
 
@@ -91,7 +93,7 @@ snapshot_read(const Generation *g, ResidencySnapshot *snapshot)
 	if (wrong != NULL)
 	{
 		snapshot->damaged = true;
-		snapshot->problem = psprintf("it is damaged: %s", wrong);
+		snapshot->problem = psprintf(DAMAGED "%s", wrong);
 	}
 	return true;
 }
@@ -104,12 +106,17 @@ snapshot_load(const char *name)
 
 	if (g.generation == 0 || !snapshot_read(&g, snapshot))
 		report_unknown(name);
+	if (snapshot->damaged)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("snapshot \"%s\" is damaged: %s", snapshot->label,
+						snapshot->problem + strlen(DAMAGED)),
+				 errhint("Remove it with residency_drop_snapshot('%s') and take a new one.",
+						 snapshot->label)));
 	if (snapshot->problem != NULL)
 		ereport(ERROR,
-				(errcode(snapshot->damaged ? ERRCODE_DATA_CORRUPTED : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("snapshot \"%s\" cannot be used here: %s", snapshot->label, snapshot->problem),
-				 snapshot->damaged ?
-				 errhint("Remove it with residency_drop_snapshot('%s') and take a new one.", snapshot->label) :
 				 errhint("Take a snapshot on this cluster, or copy one from a physical replica of it.")));
 	return snapshot;
 }

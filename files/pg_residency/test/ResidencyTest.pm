@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(cached start_restore job last_job wait_for_job restore wide_table signals crc32c craft_snapshot SUMS);
+our @EXPORT = qw(cached start_restore job last_job wait_for_job come_true restore wide_table signals crc32c craft_snapshot SUMS);
 
 # of a job that is done
 use constant SUMS => 'settled = wanted AND wanted = resident + over_budget + gone + failed';
@@ -56,9 +56,22 @@ sub wait_for_job
 {
 	my ($node, $job, $states) = @_;
 	$states ||= "'done', 'failed', 'canceled', 'interrupted'";
-	$node->poll_query_until('postgres', "SELECT state IN ($states) FROM residency_jobs WHERE job = $job")
+	come_true($node, "SELECT state IN ($states) FROM residency_jobs WHERE job = $job")
 	  or die "job $job comes to no state of $states: " . job($node, $job, 'state, message');
 	return $job;
+}
+
+# polls also a server that has just crashed and comes back, if it is allowed to; and oftener than poll_query_until
+sub come_true
+{
+	my ($node, $sql) = @_;
+	for (my $until = time + 120; time < $until; sleep 0.05)
+	{
+		my $out = '';
+		eval { $node->psql('postgres', $sql, stdout => \$out); };
+		return 1 if $out eq 't';
+	}
+	return 0;
 }
 
 sub restore

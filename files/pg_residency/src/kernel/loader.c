@@ -1,5 +1,28 @@
 /*
  * loader.c - brings blocks of one file into the page cache, gently
+ *
+ * A file is asked for run by run, and a run in three parts, so that what is asked for last has come
+ * in when the large folios have:
+ *
+ *   next_run() -> head, single pages -> tail, single pages -> middle, large folios -> next_run()
+ *                 (send_next)           (send_next)           (send_large)
+ *
+ * Where a window has no large folios the head is the whole run.  Single pages go out as requests
+ * that make_room() lets into the window; a flight, which is all that is on its way from a device, is
+ * in one of these states:
+ *
+ *              the oldest request has come in,
+ *              and the newest as well: +0.5               another process's request is counted
+ *   WINDOW  --------------------------------->  STRETCHED ------------------------------------+
+ *     ^  ^                                         |  ^                                       |
+ *     |  +-----------------------------------------+  | nobody was seen for 4 * WATCH_EVERY,  |
+ *     |        the device is busy: less and less      | or LEFT_ALONE * a folio's time        v
+ *     |                                               +------------------------------------ SHARED
+ *     +-- window->stretch == 1: it stays here                (shared_until; the window, no folios)
+ *
+ *   WINDOW and STRETCHED bring a large folio in as soon as nothing else is on its way, and watch the
+ *   device while they do (populate_and_watch); SHARED leaves the middle of a run to single pages.
+ *   Whatever the state, wait() returning true leads to `stopped`, which is final.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

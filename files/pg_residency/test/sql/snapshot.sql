@@ -72,7 +72,7 @@ WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database()
 ORDER BY name COLLATE "C";
 SELECT DISTINCT kind, owner_name, name LIKE 'pg\_toast.pg\_toast\_%' AS toast
 FROM residency_snapshot_names('warm')
-WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND kind LIKE 'toast%' AND owner_name LIKE 'public.%'
+WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND kind LIKE 'toast%' AND owner_name = 'public.toasted'
 ORDER BY 1, 2;
 SELECT database, tablespace, name FROM residency_snapshot_names('warm') WHERE database = 0 AND name = 'pg_catalog.pg_database';
 SELECT name, problem FROM residency_snapshot_names('warm') WHERE kind = 'database' AND name LIKE 'template%' ORDER BY 1;

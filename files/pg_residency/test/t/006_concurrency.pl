@@ -14,7 +14,7 @@ use Time::HiRes qw(sleep time);
 
 my $node = PostgreSQL::Test::Cluster->new('alone');
 $node->init;
-$node->append_conf('postgresql.conf', "shared_buffers = 64MB\nmax_wal_size = 4GB\nmax_locks_per_transaction = 4096\nautovacuum = off\n");
+$node->append_conf('postgresql.conf', "shared_buffers = 64MB\nmax_wal_size = 4GB\nmax_locks_per_transaction = 4096\nautovacuum = off\nrestart_after_crash = on\n");
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_residency; ' . wide_table('wide', 6000) . wide_table('hot', 1000));
 
@@ -74,7 +74,7 @@ $node->safe_psql('postgres', "CHECKPOINT; SELECT count(filler) FROM wide; SELECT
 $node->safe_psql('postgres', "SELECT residency_evict('wide'), residency_evict('calm')");
 my ($calm, $wide) = map { $node->safe_psql('postgres', "SELECT pg_relation_filenode('$_')") } qw(calm wide);
 $job = start_restore($node, 'churn', '{"rate": 12000000}');
-$node->poll_query_until('postgres', "SELECT loaded > 500 FROM residency_jobs WHERE job = $job") or die 'the job does not load';
+come_true($node, "SELECT loaded > 500 FROM residency_jobs WHERE job = $job") or die 'the job does not load';
 $node->safe_psql('postgres', 'TRUNCATE wide, calm');
 wait_for_job($node, $job);
 is(job($node, $job, 'state, failed'), 'done|0', 'nothing of a truncated table has failed')
@@ -110,7 +110,7 @@ $job = start_restore($node, 'still', '{"rate": 1000000}');
 my $pid = job($node, $job, 'pid');
 kill 'KILL', $pid;
 sleep 0.5;
-$node->poll_query_until('postgres', 'SELECT true') or die 'the server does not come back';
+come_true($node, 'SELECT true') or die 'the server does not come back';
 is(job($node, $job, "state, message <> ''"), 'interrupted|t', 'a job whose worker was killed is interrupted, and has a message');
 is(signals($node, $pid), '', 'nothing else ends by a signal');
 is(job($node, restore($node, 'still'), 'state'), 'done', 'and the next one runs');
