@@ -50,6 +50,6 @@ extern bool remove_file(const char *path);
 extern void remove_files_beginning(const char *prefix);
 
 /* "could not write file x", also for a write that was cut short */
-extern void report_write_error(const char *path) pg_attribute_noreturn();
+extern void report_write_error(const char *path) __attribute__((noreturn));
 
 #endif

@@ -115,6 +115,6 @@ extern bool job_reader_next(JobReader *reader, JobSegment *segment);
 extern void job_reader_close(JobReader *reader);
 
 /* The error for a number that no job has. */
-extern void report_no_job(int number) pg_attribute_noreturn();
+extern void report_no_job(int number) __attribute__((noreturn));
 
 #endif

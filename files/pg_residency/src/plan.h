@@ -39,6 +39,6 @@ extern struct sf_segment *plan_read(const char *path, uint32 crc, int count);
 
 /* the error for a number that the snapshot does not have */
 extern void report_no_segment(const ResidencySnapshot *snapshot, int number)
-	pg_attribute_noreturn();
+	__attribute__((noreturn));
 
 #endif

@@ -67,6 +67,6 @@ extern void visit_segments(Oid database, SegmentVisitor visitor, void *arg);
 
 /* rc is a negative errno of the kernel layer; `action` as in "could not look at file x" */
 extern void report_kernel_error(int rc, const char *action, const char *path)
-	pg_attribute_noreturn();
+	__attribute__((noreturn));
 
 #endif
