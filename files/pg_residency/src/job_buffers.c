@@ -149,7 +149,8 @@ stage_again(Run *run, Oid database, bool with_shared)
 		Oid			here = run->plan[i].database;
 		JobSegment	segment;
 
-		if (!has_buffers(&run->plan[i]) || !(here == database || (with_shared && here == InvalidOid)))
+		if (!has_buffers(&run->plan[i]) ||
+			!(here == database || (with_shared && here == InvalidOid)))
 			continue;
 		job_read_segment(run->fd, i, &segment);
 		if (segment.outcome.wanted > 0)
