@@ -29,7 +29,12 @@ _COLUMNS = (
     " owner::bigint AS owner_oid, owner_name AS owner, pages, partition_of, problem"
 )
 _OF_SNAPSHOT = "SELECT %s FROM residency_snapshot_names(%%s)" % _COLUMNS
-_NOW = "SELECT %s FROM residency_current_names(%%s::bigint[]::oid[])" % _COLUMNS
+_ALL = "SELECT %s FROM residency_current_names()" % _COLUMNS
+# A database that was dropped since cannot be asked.
+_NOW = (
+    "SELECT %s FROM residency_current_names(ARRAY(SELECT asked FROM unnest(%%s::bigint[]::oid[]) AS asked"
+    " WHERE asked = 0 OR asked IN (SELECT oid FROM pg_catalog.pg_database)))"
+) % _COLUMNS
 # Of a large database only what is needed travels.
 _AT_PLACES = _NOW + (
     " WHERE kind = 'database' OR (database, tablespace, relfilenumber)"
@@ -84,12 +89,10 @@ def at_places(places: Iterable[Place], session: Session) -> Names:
 
 def everything(session: Session, patterns: Patterns) -> Names:
     """All relations of the databases that the patterns mean."""
-    chosen = None
-    if patterns:
-        chosen = fitting(databases(session), patterns)
-        if not chosen:
-            return Names()
-    return collect(session.rows(_NOW, (chosen,)))
+    if not patterns:
+        return collect(session.rows(_ALL))
+    chosen = fitting(databases(session), patterns)
+    return collect(session.rows(_NOW, (chosen,))) if chosen else Names()
 
 
 def successors(relations: Iterable[Relation], session: Session) -> Dict[Place, Relation]:

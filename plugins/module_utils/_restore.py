@@ -383,15 +383,13 @@ def _progress(session: Session, snapshot: Optional[Row], job: Row, forecast: Opt
     result = _result(session, snapshot, job, None)
     result["msg"] = "Job %d %s %s: %s of %s done, %s loaded in %s." % (
         job["job"],
-        "waits for another restore on this host before" if job["state"] == "waiting" else "restores",
+        "%s before" % (job["message"] or "waits for another restore on this host") if job["state"] == "waiting" else "restores",
         _label(snapshot),
         human_percent(result["progress"]),
         human_blocks(result["wanted"]),
         human_blocks(job["loaded"]),
         human_seconds(job["seconds"]),
     )
-    if job["state"] == "waiting" and job["message"]:
-        result["msg"] += " Job %d, waiting: %s." % (job["job"], job["message"].rstrip("."))
     if forecast is not None:
         result["changed"] = True
         result["msg"] += " " + forecast.sentence

@@ -120,6 +120,19 @@ def test_a_snapshot_that_has_lost_its_names(elsewhere, as_postgres, login):
     ]
 
 
+def test_a_database_that_was_dropped(elsewhere, as_postgres, login):
+    """It keeps the name it had, and is not asked: that would be an error in the log."""
+    elsewhere.sql("CREATE DATABASE short")
+    elsewhere.sql("CREATE TABLE t AS SELECT repeat('x', 1000) FROM generate_series(1, 800)", "short")
+    oid = elsewhere.sql("SELECT oid FROM pg_database WHERE datname = 'short'")
+    elsewhere.sql("SELECT FROM residency_snapshot('dropped')")
+    elsewhere.sql("DROP DATABASE short")
+    [result] = as_postgres(task("residency_restore", name="dropped", databases=["short"], **login))
+    assert result["failed"] and "Gone: table public.t in short " in result["msg"], result["msg"]
+    with open(elsewhere.log) as file:
+        assert 'database %s does not exist' % oid not in file.read()
+
+
 def test_with_the_server_stopped(elsewhere, as_postgres, login):
     """From the file beside the newest snapshot."""
     elsewhere.sql("SELECT FROM residency_snapshot('last')")

@@ -135,12 +135,12 @@ def test_of_nothing_nothing_is_asked():
     assert _names.at_places([], Session()) == Names()
 
 
-@pytest.mark.parametrize(("patterns", "asked"), [([], None), (["postgres*"], [5]), (["*"], [5, 6, 0]), (['"Odd DB"'], [6])])
+@pytest.mark.parametrize(("patterns", "asked"), [([], ()), (["postgres*"], ([5],)), (["*"], ([5, 6, 0],)), (['"Odd DB"'], ([6],))])
 def test_databases_by_pattern(patterns, asked):
     known = [{"oid": 5, "datname": "postgres_air"}, {"oid": 6, "datname": "Odd DB"}]
     session = Session(residency_current_names=ROWS, pg_database=known)
     assert len(_names.everything(session, Patterns("databases", patterns)).relations) == 4
-    assert session.asked[-1][1] == (asked,)
+    assert session.asked[-1][1] == asked
 
 
 def test_no_such_database():
