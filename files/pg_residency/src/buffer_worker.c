@@ -246,8 +246,8 @@ pg_residency_buffers_main(Datum unused)
 	listen_to_signals();
 	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
 	BackgroundWorkerInitializeConnectionByOid(task.database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
-	MemoryContextSwitchTo(
-		AllocSetContextCreate(TopMemoryContext, "residency buffers", ALLOCSET_DEFAULT_SIZES));
+	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "residency buffers",
+											   ALLOCSET_DEFAULT_SIZES));
 	if (!job_read(task.job, &job) || job.state != JOB_RUNNING)
 		proc_exit(0);
 	plan = job_plan_read(&job);

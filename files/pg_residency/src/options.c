@@ -92,15 +92,15 @@ option_numbers(const char *key, JsonbValue *value, int width, int64 most, int *c
 static void
 report_unknown_option(const char *key)
 {
-	ereport(
-		ERROR,
-		(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unrecognized option \"%s\"", key),
-		 errhint(
-			 "The options are \"budget\" (bytes), \"rate\" (bytes per second), "
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unrecognized option \"%s\"", key),
+			 errhint("The options are \"budget\" (bytes), \"rate\" (bytes per second), "
 					 "\"time_limit\" (seconds), "
-			 "\"segments\" (numbers of the snapshot's segments), \"whole\" ([tablespace, database, relfilenumber] each), "
-			 "\"shared_buffers\" (true: fill them too), \"aggressive\" (true: use the full bandwidth), "
-			 "\"max_io_pressure\" (percent), \"gap_blocks\" and \"turn_wait\" (seconds).")));
+					 "\"segments\" (numbers of the snapshot's segments), \"whole\" ([tablespace, database, relfilenumber] each), "
+					 "\"shared_buffers\" (true: fill them too), "
+					 "\"aggressive\" (true: use the full bandwidth), "
+					 "\"max_io_pressure\" (percent), \"gap_blocks\" and \"turn_wait\" (seconds).")));
 }
 
 static void
@@ -158,10 +158,8 @@ read_options(Jsonb *json, JobOptions *options)
 		else if (token == WJB_VALUE)
 			read_option(key, &v, options);
 	if (options->settings.max_io_pressure > 0 && access("/proc/pressure/io", R_OK) != 0)
-		ereport(
-			ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("option \"max_io_pressure\" needs /proc/pressure/io: %m"),
-			 errhint(
-				 "Limit the restore with \"rate\" instead, or start the kernel with psi=1.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("option \"max_io_pressure\" needs /proc/pressure/io: %m"),
+				 errhint("Limit the restore with \"rate\" instead, or start the kernel with psi=1.")));
 }

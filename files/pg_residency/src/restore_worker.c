@@ -66,12 +66,10 @@ register_worker(int number)
 	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency restore (job %d)", number);
 	strlcpy(worker.bgw_type, "pg_residency restore", sizeof(worker.bgw_type));
 	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
-		ereport(
-			ERROR,
-			(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-			 errmsg("no background worker is free for the restore"),
-			 errhint(
-				 "Raise max_worker_processes, or try again when parallel queries have finished.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("no background worker is free for the restore"),
+				 errhint("Raise max_worker_processes, or try again when parallel queries have finished.")));
 	return handle;
 }
 

@@ -104,7 +104,7 @@ snapshot_read(const Generation *g, ResidencySnapshot *snapshot)
 ResidencySnapshot *
 snapshot_load(const char *name)
 {
-	ResidencySnapshot   *snapshot = palloc(sizeof(ResidencySnapshot));
+	ResidencySnapshot *snapshot = palloc(sizeof(ResidencySnapshot));
 	Generation	g = find_generation(name);
 
 	if (g.generation == 0 || !snapshot_read(&g, snapshot))
@@ -117,13 +117,10 @@ snapshot_load(const char *name)
 				 errhint("Remove it with residency_drop_snapshot('%s') and take a new one.",
 						 snapshot->label)));
 	if (snapshot->problem != NULL)
-		ereport(
-			ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("snapshot \"%s\" cannot be used here: %s", snapshot->label,
-					snapshot->problem),
-			 errhint(
-				 "Take a snapshot on this cluster, or copy one from a physical replica of it.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("snapshot \"%s\" cannot be used here: %s", snapshot->label, snapshot->problem),
+				 errhint("Take a snapshot on this cluster, or copy one from a physical replica of it.")));
 	return snapshot;
 }
 
