@@ -96,11 +96,11 @@ report_unknown_option(const char *key)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("unrecognized option \"%s\"", key),
 			 errhint("The options are \"budget\" (bytes), \"rate\" (bytes per second), "
-					 "\"time_limit\" (seconds), "
+					 "\"time_limit\" (seconds), \"turn_wait\" (seconds), "
 					 "\"segments\" (numbers of the snapshot's segments), \"whole\" ([tablespace, database, relfilenumber] each), "
 					 "\"shared_buffers\" (true: fill them too), "
 					 "\"aggressive\" (true: use the full bandwidth), "
-					 "\"max_io_pressure\" (percent), \"gap_blocks\" and \"turn_wait\" (seconds).")));
+					 "\"max_io_pressure\" (percent) and \"gap_blocks\".")));
 }
 
 static void
