@@ -391,7 +391,7 @@ class Bench:
         """Makes the pattern resident and lets both extensions save it."""
         for _attempt in range(5):
             wanted = self.make(pattern)
-            self.sql("SELECT residency_snapshot('bench', 1)")
+            self.sql("SELECT residency_snapshot('bench', 1, true)")
             self.sql(f"DROP TABLE IF EXISTS bench_map; CREATE TABLE bench_map AS SELECT * FROM pgfincore('{self.table}', true)")
             if self.resident(wanted) >= 0.998:
                 return wanted
@@ -476,7 +476,7 @@ class Bench:
                 "pgfincore, with maps": self.timed(f"SELECT sum(length(databit)) FROM pgfincore('{self.table}', true)"),
                 "vmtouch": tool_time("vmtouch", "-q", "-m", "2G", *(str(f.path) for f in self.files)),
                 "ours: counts": self.timed("SELECT sum(resident) FROM residency_segments()"),
-                "ours: whole snapshot": self.timed("SELECT wanted FROM residency_snapshot('bench', 1)"),
+                "ours: whole snapshot": self.timed("SELECT wanted FROM residency_snapshot('bench', 1, true)"),
             }, "ms")
             if state not in ("cold", "full, large folios"):
                 ours = int(self.sql("SELECT file_bytes FROM residency_snapshots()"))
@@ -501,7 +501,7 @@ class Bench:
             "pgfincore, with maps": self.timed_in("many", "SELECT sum(length(f.databit)) FROM pg_class c, "
                                                   "pgfincore(c.oid::regclass::text, true) f WHERE relname ~ '^t[0-9]+$'"),
             "ours: counts": self.timed_in("many", "SELECT sum(resident) FROM residency_segments()"),
-            "ours: whole snapshot": self.timed_in("many", "SELECT wanted FROM residency_snapshot('bench', 1)"),
+            "ours: whole snapshot": self.timed_in("many", "SELECT wanted FROM residency_snapshot('bench', 1, true)"),
         }, "ms", repeat=min(2, self.repeat), again=False)
         grown = self.sql("SELECT count(*) FROM residency_segments() WHERE blocks < 0;"
                          "SELECT (regexp_match(pg_read_file('/proc/self/status', 0, 10000), 'VmHWM:\\s+(\\d+)'))[1]::int AS before \\gset\n"
@@ -607,7 +607,7 @@ class Bench:
             file.evict()
         in_buffers = "SELECT sum(blocks) FROM residency_shared_buffers() WHERE database IN (SELECT oid FROM pg_database WHERE datname LIKE 'sparse%')"
         wanted = int(self.sql(in_buffers))
-        self.sql("SELECT residency_snapshot('buffers', 1)")
+        self.sql("SELECT residency_snapshot('buffers', 1, true)")
         plain = conf.read_text()
 
         preload = "shared_preload_libraries = 'pg_prewarm'\npg_prewarm.autoprewarm_interval = 0\n"

@@ -122,7 +122,7 @@ def is_due(progress: float, now: float, spoken: tuple[float, float]) -> bool:
 def progress_line(host: str, result: Dict[str, Any]) -> str:
     """``db1: 40 % of warm@3, 812 MB/s, 4.2 s left``."""
     if result["state"] == "waiting":
-        return "%s: %s waits for another restore on this machine" % (host, result["snapshot"])
+        return "%s: %s waits for another restore on this host" % (host, result["snapshot"])
     line = "%s: %d %% of %s, %s/s" % (
         host,
         result["progress"],

@@ -18,9 +18,10 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import (
     NotRunningError,
     ResidencyError,
 )
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_BYTES
 
 EXTENSION = "pg_residency"
-MINIMUM_VERSION = "0.2.0"  # what this collection's modules call
+MINIMUM_VERSION = "0.3.0"  # what this collection's modules call
 LONGEST_QUERY = 500  # characters: a result stays small, however many segments a statement names
 
 Row = Dict[str, Any]
@@ -44,7 +45,7 @@ _CONNECTION_REMEDIES: Tuple[Tuple[str, str], ...] = (
 )
 
 # Of other objects than the extension's, the server's own words and hint say enough.
-_CHANGING = re.compile(r"residency_(snapshot|set_names|drop_snapshot|restore_start|restore|cancel|evict)\b")
+_CHANGING = re.compile(r"residency_(snapshot|drop_snapshot|restore_start|restore_segment|restore|cancel|evict)\b")
 _MAY_LOOK = "Log in as a superuser, or grant the login role pg_monitor."
 _MAY_CHANGE = "Log in as a superuser, or grant the login role residency_admin and pg_monitor."
 _STATEMENT_REMEDIES: Mapping[str, str] = {
@@ -160,8 +161,8 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None) -> Sessio
 def attach_extension(session: Session) -> None:
     """Make the extension's functions callable by their names, or say what is missing."""
     found = session.only_row(
-        "SELECT current_database() AS database, e.extversion,"
-        " pg_catalog.quote_ident(n.nspname) AS schema"
+        "SELECT current_database() AS database, e.extversion, pg_catalog.quote_ident(n.nspname) AS schema,"
+        " pg_catalog.current_setting('block_size')::int AS block_size"
         " FROM (SELECT) AS always LEFT JOIN pg_catalog.pg_extension AS e ON e.extname = %s"
         " LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace",
         (EXTENSION,),
@@ -170,6 +171,11 @@ def attach_extension(session: Session) -> None:
         raise NotInstalledError(
             "Extension %s is not in database %s: run the playbook pgfleet.cache.install first,"
             " or name the database that has it with login_db." % (EXTENSION, found["database"])
+        )
+    if found["block_size"] != BLOCK_BYTES:
+        raise ResidencyError(
+            "This server's block size is %d bytes, and this collection supports only %d. Call the SQL functions of %s directly."
+            % (found["block_size"], BLOCK_BYTES, EXTENSION)
         )
     session.rows("SELECT pg_catalog.set_config('search_path', 'pg_catalog, ' || %s, false)", (found["schema"],))
     _require_version("Extension", found["extversion"], "run the playbook pgfleet.cache.install")

@@ -11,8 +11,15 @@ import os
 from contextlib import closing
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _buffers, _drop_caches, _names, _page_cache, _residency
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, connect
+from ansible_collections.pgfleet.cache.plugins.module_utils import (
+    _buffers,
+    _drop_caches,
+    _names,
+    _names_file,
+    _page_cache,
+    _residency,
+)
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, attach_extension, connect
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Patterns, Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._service import Service
@@ -105,15 +112,13 @@ def _restarts(params: Mapping[str, Any]) -> bool:
 
 
 def _with_server(params: Mapping[str, Any], data_directory: str, session: Session, check_mode: bool) -> Dict[str, Any]:
-    def connect_to(database: str) -> Session:
-        return connect(params, database)
-
     by_functions = "shared_buffers" in params["layers"]
     if by_functions:
         _buffers.require_functions(session)
     chosen, names, warnings = None, None, []
     if params["scope"] == "relation":
-        names = _names.everything(session, connect_to, Patterns("databases", params["databases"]))
+        attach_extension(session)
+        names = _names.everything(session, Patterns("databases", params["databases"]))
         chosen, warnings = choose(names, params)
     if check_mode:
         session.record("CHECKPOINT")
@@ -128,7 +133,7 @@ def _with_server(params: Mapping[str, Any], data_directory: str, session: Sessio
     after = State(_page_cache.count_files(paths), _chosen_of(_buffers.count(session), chosen))
 
     def name(places: Iterable[Place]) -> Names:
-        return names or _residency.name_places(places, session, connect_to)
+        return names or _names_if_told(places, session)
 
     result = _result(params, data_directory, before, after, "running", name, check_mode)
     result.update(queries=session.queries, warnings=warnings)
@@ -137,7 +142,7 @@ def _with_server(params: Mapping[str, Any], data_directory: str, session: Sessio
 
 def _without_server(params: Mapping[str, Any], data_directory: str, check_mode: bool) -> Dict[str, Any]:
     """Stopped: nobody logs in, and what was shared buffers is gone."""
-    names = _names.load_newest(data_directory)
+    names = _names_file.load_newest(data_directory)
     chosen, warnings = choose(names, params) if params["scope"] == "relation" else (None, [])
     paths = _paths(data_directory, chosen)
     before = State(_page_cache.count_files(paths), None)
@@ -152,7 +157,7 @@ def _without_server(params: Mapping[str, Any], data_directory: str, check_mode: 
 def _by_restart(params: Mapping[str, Any], data_directory: str, check_mode: bool) -> Dict[str, Any]:
     """The shutdown's own checkpoint leaves nothing dirty, and between stop and start nobody reads."""
     service = Service(data_directory, params["service"])
-    names = _names.load_newest(data_directory)
+    names = _names_file.load_newest(data_directory)
     paths = _paths(data_directory, None)
     before = State(_page_cache.count_files(paths), None)
     after = before
@@ -187,9 +192,16 @@ def choose(names: Names, params: Mapping[str, Any]) -> Any:
         raise ResidencyError("No relation is named like %s.%s" % (", ".join(relations.patterns), why))
     unmatched = relations.unmatched(rank for rank in ranks.values() if rank is not None)
     warnings = ["Nothing fits '%s' of relations." % pattern for pattern in unmatched]
-    if names.closed:
-        warnings.append("Not looked into: %s, which let nobody in." % ", ".join(names.closed))
-    return chosen, warnings
+    return chosen, warnings + _names.unnamed_warnings(names)
+
+
+def _names_if_told(places: Iterable[Place], session: Session) -> Names:
+    """A cluster is evicted without the extension too: its relations then stay numbers."""
+    try:
+        attach_extension(session)
+    except ResidencyError:
+        return Names()
+    return _residency.name_places(places, session)
 
 
 def _paths(data_directory: str, chosen: Optional[Collection[Place]]) -> List[str]:
@@ -263,7 +275,7 @@ def _host(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
         finally:
             if service is not None:
                 service.start()
-    names = _names.load_newest(given) if given is not None else Names()
+    names = _names_file.load_newest(given) if given is not None else Names()
     server = None if given is None else "running" if running else "stopped"
     result = _result(params, given, before, after, server, lambda dummy: names, check_mode)
     warnings = _drop_caches.warnings()

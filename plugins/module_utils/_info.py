@@ -14,10 +14,17 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _page_cache, _residency, _snapshot
+from ansible_collections.pgfleet.cache.plugins.module_utils import (
+    _caches,
+    _names,
+    _names_file,
+    _page_cache,
+    _residency,
+    _snapshot,
+)
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, ConnectTo, Names, Patterns, Place
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Names, Patterns, Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
     BLOCK_BYTES,
     human_blocks,
@@ -36,7 +43,7 @@ SELECT coalesce(sum(wanted), 0)::bigint AS wanted, coalesce(sum(resident), 0)::b
 FROM residency_snapshot_segments(%s)
 """
 _JOBS = """
-SELECT job, snapshot, generation, state, started_at, finished_at, segments, segments_done, planned, wanted, resident,
+SELECT job, snapshot, generation, state, started_at, finished_at, segments, segments_done, planned, wanted, settled, resident,
        loaded, extra, over_budget, gone, failed AS failed_blocks, budget_bytes, rate_bytes, message,
        extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at)::float8 AS seconds
 FROM residency_jobs ORDER BY job DESC LIMIT %s
@@ -122,7 +129,6 @@ def empty_result() -> Dict[str, Any]:
 def of_server(
     session: Session,
     options: Options,
-    connect_to: ConnectTo,
     connect_with_extension: Callable[[str], Session],
     capabilities: Callable[[str], Dict[str, Any]],
 ) -> Dict[str, Any]:
@@ -132,7 +138,7 @@ def of_server(
     if options.snapshot is not None:
         sentences.append(_wait(session, options, result))
     if {"databases", "relations", "segments"} & set(options.subset):
-        sentences.append(_look(session, options, result, connect_to))
+        sentences.append(_look(session, options, result))
     if "buffers" in options.subset:
         sentences.append(_buffers(options, result, connect_with_extension, session))
     if "snapshots" in options.subset:
@@ -161,6 +167,7 @@ def _capabilities_of(path: str, capabilities: Callable[[str], Dict[str, Any]]) -
 
 def _wait(session: Session, options: Options, result: Dict[str, Any]) -> str:
     snapshot = _snapshot.find(session, options.snapshot or "")
+    result["warnings"] += snapshot["warnings"]
     name = _snapshot.full_name(snapshot)
     end = time.monotonic() + options.wait_timeout
     while True:
@@ -196,15 +203,13 @@ def _wait(session: Session, options: Options, result: Dict[str, Any]) -> str:
     raise ResidencyError(result["msg"], result)
 
 
-def _look(session: Session, options: Options, result: Dict[str, Any], connect_to: ConnectTo) -> str:
+def _look(session: Session, options: Options, result: Dict[str, Any]) -> str:
     of_databases = Patterns("databases", options.databases)
     of_relations = Patterns("relations", options.relations)
-    known = {row["oid"]: row["datname"] for row in session.rows("SELECT oid::bigint, datname FROM pg_catalog.pg_database")}
+    known = _names.databases(session)
     chosen = None
     if of_databases:
-        chosen = [oid for oid, name in known.items() if of_databases.rank_database(name) is not None]
-        if of_databases.rank_database(None) is not None:
-            chosen.append(SHARED)
+        chosen = _names.fitting(known, of_databases)
         if not chosen:
             raise ResidencyError(
                 "No database is named like %s; there are %s."
@@ -222,15 +227,12 @@ def _look(session: Session, options: Options, result: Dict[str, Any], connect_to
     segments = _caches.by_segment(session, options.sort, limit, chosen) if "segments" in options.subset else []
     if "relations" not in options.subset:
         relations = []
-    names = _residency.name_places(
-        [_residency.place_of(row) for row in relations + segments], session, connect_to
-    )
+    names = _residency.name_places([_residency.place_of(row) for row in relations + segments], session)
     if of_relations:
         relations, segments = _fitting(relations, names, of_relations), _fitting(segments, names, of_relations)
         if not relations and not segments and {"relations", "segments"} & set(options.subset):
             raise ResidencyError("No relation is named like %s." % ", ".join(options.relations))
-    if names.closed:
-        result["warnings"].append("Not named: the relations of %s, which let nobody in." % ", ".join(names.closed))
+    result["warnings"] += _names.unnamed_warnings(names)
     result["relations"] = [
         dict(_residency.identity(_residency.place_of(row), names), **_caches.counts(row)) for row in relations[:options.limit]
     ]
@@ -361,7 +363,7 @@ def of_files(data_directory: str, options: Options, capabilities: Callable[[str]
     sentences = ["PostgreSQL is stopped."]
     if {"databases", "relations", "segments"} & set(options.subset):
         files = _page_cache.count_files(_page_cache.relation_files(data_directory, major))
-        _look_at_files(files, options, result, _names.load_newest(data_directory))
+        _look_at_files(files, options, result, _names_file.load_newest(data_directory))
         counted = _page_cache.add_up(files)
         sentences.append(
             "%s of %s in %d files are in the page cache."

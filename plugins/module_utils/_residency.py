@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tup
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _names
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
-from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, ConnectTo, Names, Place, Relation
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Names, Place, Relation
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks, human_percent, percent
 
 LISTED = 20  # relations and segments in a result: it travels, and is printed, for every host
@@ -86,7 +86,7 @@ def snapshot_rows(session: Session, snapshot: str) -> List[Row]:
     """What a snapshot wants of each segment, counted anew."""
     return session.rows(
         "SELECT segment_no, tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment,"
-        " blocks, wanted, in_shared_buffers, resident, gone"
+        " blocks, wanted, in_shared_buffers, resident, gone, heat"
         " FROM residency_snapshot_segments(%s) WHERE wanted > 0",
         (snapshot,),
     )
@@ -110,7 +110,7 @@ def whole_rows(session: Session, places: Iterable[Place]) -> List[Row]:
         }
         for row in session.rows(
             "SELECT NULL::int AS segment_no, tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment,"
-            " blocks, blocks AS wanted, 0::bigint AS in_shared_buffers, resident, 0::bigint AS gone"
+            " blocks, blocks AS wanted, 0::bigint AS in_shared_buffers, resident, 0::bigint AS gone, 0::float8 AS heat"
             " FROM residency_segments(%s) WHERE fork = 'main' AND blocks > 0 AND database = %s"
             " AND relfilenumber = ANY (%s::bigint[]::oid[]) ORDER BY tablespace, relfilenumber, segment",
             (database, database, numbers),
@@ -137,7 +137,7 @@ def job_outcome(session: Session, job: int) -> Dict[Tuple[Place, str, int], Row]
 
 
 def summarize(rows: Iterable[Row], outcome: Mapping[Tuple[Place, str, int], Row]) -> Measurement:
-    """A job's outcome adds what it loaded, what it could not load, and why."""
+    """Total, relations and segments of one count. A job's outcome adds what it loaded, what it could not load, and why."""
     result = Measurement()
     by_place: Dict[Place, Amount] = {}
     for row in rows:
@@ -164,12 +164,10 @@ def _coldness(amount: Amount) -> Tuple[int, int]:
     return (amount.resident - amount.wanted, -amount.wanted)
 
 
-def name_places(
-    places: Iterable[Place], session: Session, connect_to: ConnectTo, former: Optional[Names] = None
-) -> Names:
+def name_places(places: Iterable[Place], session: Session, former: Optional[Names] = None) -> Names:
     """Names of today; what has none today (dropped, rewritten) keeps the one it had in the snapshot."""
     wanted = set(places)
-    names = _names.at_places(wanted, session, connect_to)
+    names = _names.at_places(wanted, session)
     if former is not None:
         for place in wanted:
             if place in former.relations and place not in names.relations:

@@ -15,7 +15,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, cast
 from ansible_collections.pgfleet.cache.plugins.module_utils import _deadline, _residency, _selection, _snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._names import ConnectTo, Patterns
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Patterns
 from ansible_collections.pgfleet.cache.plugins.module_utils._selection import Selection, Wish
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
     BLOCK_BYTES,
@@ -26,7 +26,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
     percent,
 )
 
-# waiting: another cluster of this machine restores just now
+# waiting: another cluster of this host restores just now
 RUNNING = ("starting", "waiting", "running")
 WAIT_TIMEOUT = 3600
 STOPPING = 5  # seconds that a job may take to notice its own time limit
@@ -37,16 +37,10 @@ LONGEST_WAIT = 2147483647  # seconds
 NAMED = 5  # relations named in a message
 TELLING = 2048  # blocks that a job must have loaded to tell a rate: of fewer, starting and small files are most of its time
 
-# A running job counts what it loads at once, and everything else when a segment is done: what it loads of the segment
-# at hand is the difference to the segments' own counts.
 _JOBS = """
-SELECT job, snapshot, generation, state, planned, loaded, extra, over_budget, failed, budget_bytes, rate_bytes, time_limit,
+SELECT job, snapshot, generation, state, wanted, settled, loaded, extra, over_budget, failed, budget_bytes, rate_bytes, time_limit,
        buffers_wanted, buffers_resident, buffers_loaded, message,
-       extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at)::float8 AS seconds,
-       resident + over_budget + gone + failed
-         + CASE WHEN state = 'running'
-                THEN greatest(0, loaded - (SELECT coalesce(sum(s.loaded), 0) FROM residency_job_segments(job) AS s))
-                ELSE 0 END::bigint AS settled
+       extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at)::float8 AS seconds
 FROM residency_jobs
 """
 _START = "SELECT residency_restore_start(%s, %s::jsonb) AS job"
@@ -129,16 +123,16 @@ def check_options(options: Options) -> None:
         _deadline.parse(options.deadline)
 
 
-def restore(session: Session, options: Options, check_mode: bool, connect_to: ConnectTo) -> Dict[str, Any]:
+def restore(session: Session, options: Options, check_mode: bool) -> Dict[str, Any]:
     """The whole of the module residency_restore, from a session with the extension attached."""
     snapshot, job = _find(session, options)
     loaded_before, awaited = 0, True
     if job is None:
-        before = _select(session, snapshot, None, options, connect_to)
+        before = _select(session, snapshot, None, options)
         if check_mode:
-            return _plan(session, snapshot, before, options, connect_to)
+            return _plan(session, snapshot, before, options)
         if before.measurement.total.missing == 0 and not (options.shared_buffers and _selection.wanted_buffers(before)):
-            return _judge(session, snapshot, None, before, options, connect_to, None)
+            return _judge(session, snapshot, None, before, options, None)
         job = _start(session, snapshot, before, options)
         forecast: Optional[Forecast] = _forecast(
             session, min(before.measurement.total.missing, job["budget_bytes"] // BLOCK_BYTES), options
@@ -147,7 +141,7 @@ def restore(session: Session, options: Options, check_mode: bool, connect_to: Co
         forecast = None
         loaded_before, awaited = job["loaded"], job["state"] in RUNNING
         if options.job is None and job["state"] in RUNNING:
-            _require_same(session, job, _select(session, snapshot, None, options, connect_to), options)
+            _require_same(session, job, _select(session, snapshot, None, options), options)
 
     try:
         if options.wait and not check_mode:
@@ -158,8 +152,8 @@ def restore(session: Session, options: Options, check_mode: bool, connect_to: Co
             if not options.wait or check_mode:
                 return result
             raise ResidencyError(NOT_FINISHED % (human_seconds(options.wait_timeout), result["msg"]), result)
-        after = _select(session, snapshot, job, options, connect_to)
-        return _judge(session, snapshot, job, after, options, connect_to, forecast)
+        after = _select(session, snapshot, job, options)
+        return _judge(session, snapshot, job, after, options, forecast)
     except ResidencyError as error:
         if not error.result:  # the way to the server was lost
             error.result.update(_result(session, snapshot, job, None), changed=forecast is not None)
@@ -233,7 +227,7 @@ def _find(session: Session, options: Options) -> Tuple[Optional[Row], Optional[R
         label = _job_label(job)
         if options.name not in (None, job["snapshot"], label) and not (job["snapshot"] is None and options.fallback_relations):
             raise ResidencyError("Job %d restores %s, not %s." % (options.job, label, options.name))
-        return (None if job["snapshot"] is None else _snapshot.find(session, label)), job
+        return (None if job["snapshot"] is None else _snapshot.find(session, label, options.name)), job
     name = cast(str, options.name)  # the module requires a name or a job
     snapshot = None
     if not options.fallback_relations or _snapshot.select(_snapshot.list_all(session), name.partition("@")[0]):
@@ -267,15 +261,15 @@ def _label(snapshot: Optional[Row]) -> str:
 
 
 def _select(
-    session: Session, snapshot: Optional[Row], job: Optional[Row], options: Options, connect_to: ConnectTo
+    session: Session, snapshot: Optional[Row], job: Optional[Row], options: Options
 ) -> Selection:
     number = job["job"] if job is not None else None
     if snapshot is not None:
         # a job that was named is judged by what it was started for, unless patterns choose
         plan = number if options.job is not None and not (options.relations or options.databases) else None
-        return _selection.of_snapshot(session, snapshot, options.wish(), connect_to, number, plan)
+        return _selection.of_snapshot(session, snapshot, options.wish(), number, plan)
     if options.fallback_relations or job is None:
-        selection = _selection.of_relations(session, options.wish(), connect_to, number)
+        selection = _selection.of_relations(session, options.wish(), number)
         selection.warnings.insert(
             0, "%s fallback_relations are loaded whole instead." % _snapshot.none_called(_snapshot.list_all(session), options.name)
         )
@@ -328,13 +322,15 @@ def _result(
     session: Session, snapshot: Optional[Row], job: Optional[Row], selection: Optional[Selection]
 ) -> Dict[str, Any]:
     result = empty_result()
-    result.update(snapshot=None if snapshot is None else _snapshot.full_name(snapshot), queries=session.queries)
+    result["queries"] = session.queries
+    if snapshot is not None:
+        result.update(snapshot=_snapshot.full_name(snapshot), warnings=snapshot["warnings"])
     if job is not None:
         result.update(
             job=job["job"],
             state=job["state"],
-            progress=percent(min(job["settled"], job["planned"]), job["planned"]),
-            wanted=job["planned"],
+            progress=percent(job["settled"], job["wanted"]),
+            wanted=job["wanted"],
             loaded=job["loaded"],
             extra=job["extra"],
             buffers_wanted=job["buffers_wanted"],
@@ -357,7 +353,7 @@ def _result(
             rewritten=selection.rewritten_blocks,
             residency=total.residency,
             gone_percent=total.gone_percent,
-            warnings=selection.warnings,
+            warnings=result["warnings"] + selection.warnings,
         )
     return result
 
@@ -366,12 +362,11 @@ def _with_rows(
     result: Dict[str, Any],
     session: Session,
     selection: Selection,
-    connect_to: ConnectTo,
     expected: Optional[Dict[_residency.Place, int]] = None,
 ) -> Dict[str, Any]:
     """Adds what is known by relation, and residency before and after: of what a job has loaded, or is expected to."""
     measured = selection.measurement
-    names = _residency.name_places(_residency.listed_places(measured), session, connect_to, selection.former)
+    names = _residency.name_places(_residency.listed_places(measured), session, selection.former)
     result.update(_residency.describe(measured, names))
     changes = []
     for row, (place, amount) in zip(result["relations"], measured.relations):
@@ -388,7 +383,7 @@ def _progress(session: Session, snapshot: Optional[Row], job: Row, forecast: Opt
     result = _result(session, snapshot, job, None)
     result["msg"] = "Job %d %s %s: %s of %s done, %s loaded in %s." % (
         job["job"],
-        "waits for another restore on this machine before" if job["state"] == "waiting" else "restores",
+        "%s before" % (job["message"] or "waits for another restore on this host") if job["state"] == "waiting" else "restores",
         _label(snapshot),
         human_percent(result["progress"]),
         human_blocks(result["wanted"]),
@@ -424,7 +419,7 @@ def _add_forecast(result: Dict[str, Any], forecast: Forecast) -> None:
 
 
 def _plan(
-    session: Session, snapshot: Optional[Row], selection: Selection, options: Options, connect_to: ConnectTo
+    session: Session, snapshot: Optional[Row], selection: Selection, options: Options
 ) -> Dict[str, Any]:
     """Check mode: what a job would load, what of it has room, and how long that would take."""
     result = _result(session, snapshot, None, selection)
@@ -462,7 +457,7 @@ def _plan(
         result.update(expected_seconds=0.0, msg=_resident_already(snapshot, selection))
     if result["gone_percent"] > options.max_gone:
         result["warnings"].append("%s: the real run would fail." % _too_much_gone(result, options))
-    return _with_rows(result, session, selection, connect_to, _selection.expect(selection, fits))
+    return _with_rows(result, session, selection, _selection.expect(selection, fits))
 
 
 def _judge(
@@ -471,11 +466,10 @@ def _judge(
     job: Optional[Row],
     selection: Selection,
     options: Options,
-    connect_to: ConnectTo,
     forecast: Optional[Forecast],
 ) -> Dict[str, Any]:
     """The gate, by what is counted after the job and not by what the job says of itself."""
-    result = _with_rows(_result(session, snapshot, job, selection), session, selection, connect_to)
+    result = _with_rows(_result(session, snapshot, job, selection), session, selection)
     if forecast is not None:
         _add_forecast(result, forecast)
     if job is None:

@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _residency, _snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._names import ConnectTo, Names, Patterns, Place, Relation
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Patterns, Place, Relation
 from ansible_collections.pgfleet.cache.plugins.module_utils._residency import Measurement, place_of
 
 SEGMENT_BLOCKS = 131072  # of 8 KiB in a full segment file
@@ -59,7 +59,6 @@ def of_snapshot(
     session: Session,
     snapshot: Row,
     wish: Wish,
-    connect_to: ConnectTo,
     job: Optional[int] = None,
     plan: Optional[int] = None,
 ) -> Selection:
@@ -69,17 +68,17 @@ def of_snapshot(
     if plan is not None:
         planned = _residency.job_outcome(session, plan)
         selection.rows = [row for row in selection.rows if (place_of(row), row["fork"], row["segment"]) in planned]
-    selection.former = _names.load(session.only_row("SELECT residency_names(%s) AS names", (label,))["names"])
+    selection.former = _names.of_snapshot(session, label)
     if wish.relations or wish.databases:
-        _choose(session, selection, label, wish, connect_to)
-    _find_rewritten(session, selection, wish, connect_to)
+        _choose(session, selection, label, wish)
+    _find_rewritten(session, selection, wish)
     _measure(session, selection, job)
     return selection
 
 
-def of_relations(session: Session, wish: Wish, connect_to: ConnectTo, job: Optional[int] = None) -> Selection:
+def of_relations(session: Session, wish: Wish, job: Optional[int] = None) -> Selection:
     """No snapshot yet: what fallback_relations name, whole."""
-    names = _names.everything(session, connect_to, wish.databases)
+    names = _names.everything(session, wish.databases)
     ranked = []
     for place, relation in names.relations.items():
         rank = wish.fallback_relations.rank(relation)
@@ -93,18 +92,20 @@ def of_relations(session: Session, wish: Wish, connect_to: ConnectTo, job: Optio
             % (
                 ", ".join(unmatched),
                 "; databases: %s" % ", ".join(wish.databases.patterns) if wish.databases else "",
-                _closed(names),
+                _unnamed(names),
             )
         )
-    selection.warnings += _unmatched("fallback_relations", unmatched) + _closed_warning(names)
+    selection.warnings += _unmatched("fallback_relations", unmatched) + _unnamed_warning(names)
     _measure(session, selection, job)
     return selection
 
 
 def of_job(session: Session, job: Row) -> Selection:
     """A job without a snapshot whose patterns nobody gave: what it has dealt with."""
-    outcome = _residency.job_outcome(session, job["job"])
-    selection = Selection(everything=False, whole=sorted({place for place, dummy, dummy2 in outcome}))
+    rows = session.rows(
+        "SELECT DISTINCT database::bigint, tablespace::bigint, relfilenumber::bigint FROM residency_job_relations(%s)", (job["job"],)
+    )
+    selection = Selection(everything=False, whole=sorted(place_of(row) for row in rows))
     _measure(session, selection, job["job"])
     return selection
 
@@ -121,13 +122,13 @@ def _measure(session: Session, selection: Selection, job: Optional[int]) -> None
     selection.measurement = _residency.summarize(selection.rows, outcome)
 
 
-def _choose(session: Session, selection: Selection, label: str, wish: Wish, connect_to: ConnectTo) -> None:
+def _choose(session: Session, selection: Selection, label: str, wish: Wish) -> None:
     names = selection.former
     if names is None:
-        names = _names.at_places({place_of(row) for row in selection.rows}, session, connect_to)
+        names = _names.at_places({place_of(row) for row in selection.rows}, session)
         selection.warnings.append(
-            "Snapshot %s has no names with it, as it was not taken by residency_snapshot of this collection:"
-            " its relations are chosen by the names of today.%s" % (label, _closed(names))
+            "Snapshot %s has no names, as one that pg_residency took before 0.3.0: its relations are chosen by the names of today.%s"
+            % (label, _unnamed(names))
         )
     all_rows = selection.rows
     selection.rows, used = choose_rows(all_rows, names, wish)
@@ -152,18 +153,12 @@ def choose_rows(rows: Iterable[Row], names: Names, wish: Wish) -> Tuple[List[Row
             ranks[place] = None if of_relation is None or of_database is None else (of_relation, of_database)
         rank = ranks[place]
         if rank is not None:
-            chosen.append((rank if wish.order == "listed" else (0, 0), -heat(row), row["segment_no"], row))
+            chosen.append((rank if wish.order == "listed" else (0, 0), -row["heat"], row["segment_no"], row))
     chosen.sort(key=lambda entry: entry[:3])
     return [entry[3] for entry in chosen], {rank for rank in ranks.values() if rank is not None}
 
 
-def heat(row: Row) -> float:
-    """As the extension sees it: what was in shared buffers counts for more, a segment that was cached whole too."""
-    heated: float = (row["wanted"] + 2 * row["in_shared_buffers"]) / max(1, row["blocks"])
-    return heated
-
-
-def _find_rewritten(session: Session, selection: Selection, wish: Wish, connect_to: ConnectTo) -> None:
+def _find_rewritten(session: Session, selection: Selection, wish: Wish) -> None:
     """Relations whose files are others now: their blocks are gone, and the new files may be wanted instead."""
     if selection.former is None:
         return
@@ -171,7 +166,7 @@ def _find_rewritten(session: Session, selection: Selection, wish: Wish, connect_
     old = [selection.former.relations[place] for place in gone if place in selection.former.relations]
     if not old:
         return
-    now = _names.successors(old, session, connect_to)
+    now = _names.successors(old, session)
     selection.rewritten = set(now)
     if not wish.load_rewritten:
         return
@@ -232,7 +227,7 @@ def expect(selection: Selection, budget_blocks: int) -> Dict[Place, int]:
     expected: Dict[Place, int] = {}
     rows: Sequence[Row] = selection.rows
     if selection.everything:
-        rows = sorted(rows, key=lambda row: -heat(row))
+        rows = sorted(rows, key=lambda row: -row["heat"])
     for row in rows:
         load = min(max(0, row["wanted"] - row["gone"] - row["resident"]), budget_blocks)
         budget_blocks -= load
@@ -271,9 +266,9 @@ def _unmatched(option: str, patterns: Sequence[str]) -> List[str]:
     return ["Nothing fits '%s' of %s." % (pattern, option) for pattern in patterns]
 
 
-def _closed(names: Names) -> str:
-    return " Not looked into: %s, which let nobody in." % ", ".join(names.closed[:NAMED]) if names.closed else ""
+def _unnamed(names: Names) -> str:
+    return " Left out, as their relations have no names: databases %s." % _names.say_unnamed(names) if names.unnamed else ""
 
 
-def _closed_warning(names: Names) -> List[str]:
-    return [_closed(names).strip()] if names.closed else []
+def _unnamed_warning(names: Names) -> List[str]:
+    return [_unnamed(names).strip()] if names.unnamed else []

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _residency
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._names import ConnectTo, Names, Place
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks, human_bytes
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -41,9 +41,11 @@ COLUMNS = (
     "file_bytes",
     "digest",
     "problem",
+    "thin",
+    "current",
+    "measure",
 )
-_TAKE = "SELECT %s FROM residency_snapshot(%%s, %%s)" % ", ".join(COLUMNS)
-_SET_NAMES = "SELECT residency_set_names(%s, %s)"
+_TAKE = "SELECT %s FROM residency_snapshot(%%s, %%s, %%s)" % ", ".join(COLUMNS)
 _DROP = "SELECT residency_drop_snapshot(%s) AS removed"
 
 
@@ -94,9 +96,14 @@ def select(snapshots: List[Row], name: str) -> List[Row]:
 
 
 def superseded(snapshots: List[Row], name: str, keep: int) -> List[Row]:
-    """Of what ``name``, which may be a pattern, means all but the newest ones; what cannot be read is old."""
+    """Of what ``name``, which may be a pattern, means all but the newest ones. Thin ones go first, unreadable ones before them."""
+
+    def rank(one: Row) -> Tuple[bool, bool, float, int]:
+        readable = one["taken_at"] is not None
+        return (readable, bool(one["current"] or not one["thin"]), one["taken_at"].timestamp() if readable else 0, one["generation"])
+
     fitting = [one for one in snapshots if fnmatch.fnmatchcase(one["name"], name)] if is_pattern(name) else select(snapshots, name)
-    fitting.sort(key=lambda one: (one["taken_at"] is not None, one["taken_at"] and one["taken_at"].timestamp(), one["generation"]))
+    fitting.sort(key=rank)
     return fitting[: len(fitting) - keep] if keep else fitting
 
 
@@ -105,43 +112,66 @@ def none_called(snapshots: List[Row], name: Optional[str]) -> str:
     return "There is no snapshot '%s' here; %s." % (name, "there is " + known if known else "there is none at all")
 
 
-def find(session: Session, name: str) -> Row:
-    """The one usable snapshot that ``name`` means: for a bare name its newest generation."""
+def find(session: Session, name: str, asked: Optional[str] = None) -> Row:
+    """The one usable snapshot that ``name`` means: for a bare name the generation that the server calls current.
+
+    Its ``warnings`` are about thin generations, for who ``asked`` for it by that name.
+    """
     snapshots = list_all(session)
     chosen = select(snapshots, name)
     if not chosen:
         raise ResidencyError(none_called(snapshots, name))
-    snapshot = chosen[-1]
+    snapshot = _meant(chosen) or chosen[-1]
     if snapshot["problem"]:
         raise ResidencyError("Snapshot %s cannot be used here: %s." % (full_name(snapshot), snapshot["problem"].rstrip(".")))
-    return snapshot
+    return dict(snapshot, warnings=_thin_warnings(snapshots, snapshot, asked or name))
 
 
-def take(session: Session, name: str, keep: int, check_mode: bool, connect_to: ConnectTo) -> Dict[str, Any]:
-    previous = _previous(session, name)
-    before, names_before = _contents(session, previous)
+def _thin_warnings(snapshots: List[Row], snapshot: Row, asked: str) -> List[str]:
+    if snapshot["thin"]:
+        return [
+            "%s is thin: it holds %s, and the fullest generation before it held %s."
+            % (full_name(snapshot), human_blocks(snapshot["wanted"]), human_blocks(snapshot["measure"]))
+        ]
+    newer = [full_name(one) for one in select(snapshots, asked) if one["thin"] and one["generation"] > snapshot["generation"]]
+    if not newer:
+        return []
+    return [
+        "'%s' means %s: %s newer and thin (less than half as full)."
+        % (asked, full_name(snapshot), newer[0] + " is" if len(newer) == 1 else "%s to %s are" % (newer[0], newer[-1]))
+    ]
+
+
+def take(session: Session, name: str, keep: int, force: bool, check_mode: bool) -> Dict[str, Any]:
     generations = select(list_all(session), name)
+    previous = _previous(generations)
+    before, names_before = _contents(session, previous)
+    thin = None
     if check_mode:
-        session.require_execute("residency_snapshot(text, integer)")
-        session.record(_TAKE, (name, keep))
-        session.record(_SET_NAMES, (name, "..."))
+        session.require_execute("residency_snapshot(text, integer, boolean)")
+        session.record(_TAKE, (name, keep, force))
         wanted = {
             _residency.place_of(row): _caches.cached(row) for row in _caches.by_relation(session)[1] if _caches.cached(row)
         }
-        names = _names.at_places(wanted, session, connect_to)
+        names = _names.at_places(wanted, session)
         result = _result(session, True)
-        removed = [full_name(one) for one in generations[: len(generations) + 1 - keep]] if len(generations) >= keep else []
-        result["msg"] = "Would save %s that are cached now as '%s'." % (human_blocks(sum(wanted.values())), name)
+        measure, fullest = (0, None) if force else _measure(session, generations)
+        blocks = sum(wanted.values())
+        if blocks < measure // 2:
+            thin = _thin("The new generation would be", blocks, measure, _meant(generations))
+        removed = _removed_by(generations, keep, thin is not None, fullest if blocks < measure else None)
+        result["msg"] = "Would save %s that are cached now as '%s'." % (human_blocks(blocks), name)
     else:
-        snapshot = session.change(_TAKE, (name, keep))[0]
+        snapshot = session.change(_TAKE, (name, keep, force))[0]
         label = full_name(snapshot)
-        there = [full_name(one) for one in list_all(session)]
+        now = list_all(session)
+        there = {full_name(one) for one in now}
         removed = [full_name(one) for one in generations if full_name(one) not in there]
-        wanted = _wanted(session, label)
-        names = _names.at_places(wanted, session, connect_to)
-        session.change(_SET_NAMES, (label, _names.dump(names)))
+        wanted, names = _contents(session, snapshot)
         result = _result(session, True)
         result["snapshot"] = plain(snapshot)
+        if snapshot["thin"]:
+            thin = _thin(label + " is", snapshot["wanted"], snapshot["measure"], _meant(select(now, name)))
         result["msg"] = "Saved %s: %s of %s are cached in %d segments, a file of %s." % (
             label,
             human_blocks(snapshot["wanted"]),
@@ -152,18 +182,12 @@ def take(session: Session, name: str, keep: int, check_mode: bool, connect_to: C
     result["removed"] = removed
     if removed:
         result["msg"] += " keep is %d: %s %s." % (keep, "would remove" if check_mode else "removed", ", ".join(removed))
-    if names.closed:
-        result["warnings"].append("Not named: the relations of %s, which let nobody in." % ", ".join(names.closed))
+    result["warnings"] += ([thin] if thin else []) + _names.unnamed_warnings(names)
     changes = compare(before, names_before, wanted, names)
     result["relations"] = [
         {key: value for key, value in row.items() if key != "wanted_before"} for row in largest(changes, "wanted")
     ]
     if previous is not None:
-        if sum(wanted.values()) < sum(before.values()) / 2:
-            result["warnings"].append(
-                "%s had %s, more than twice as much: is this still the working set?"
-                % (full_name(previous), human_blocks(sum(before.values())))
-            )
         result["difference"] = {
             "snapshot": full_name(previous),
             "wanted_before": sum(before.values()),
@@ -234,8 +258,8 @@ def plain(snapshot: Row) -> Dict[str, Any]:
     """A snapshot as JSON can carry it. The identifier is 64 bits: as text, it survives every reader."""
     return dict(
         snapshot,
-        taken_at=snapshot["taken_at"].isoformat(),
-        system_identifier=str(snapshot["system_identifier"]),
+        taken_at=snapshot["taken_at"] and snapshot["taken_at"].isoformat(),
+        system_identifier=snapshot["system_identifier"] and str(snapshot["system_identifier"]),
     )
 
 
@@ -269,29 +293,71 @@ def _result(session: Session, changed: bool) -> Dict[str, Any]:
     return dict(empty_result(), changed=changed, queries=session.queries)
 
 
-def _previous(session: Session, name: str) -> Optional[Row]:
-    """The newest generation that can be compared with."""
-    usable = [one for one in select(list_all(session), name) if not one["problem"]]
-    return usable[-1] if usable else None
+def _previous(generations: List[Row]) -> Optional[Row]:
+    """The generation to compare with: what the bare name means, or else the newest that can be read."""
+    usable = [one for one in generations if not one["problem"]]
+    return _meant(usable) or (usable[-1] if usable else None)
+
+
+def _meant(generations: List[Row]) -> Optional[Row]:
+    """What the server calls current: the generation that their bare name means."""
+    return next((one for one in generations if one["current"]), None)
+
+
+def _measure(session: Session, generations: List[Row]) -> Tuple[int, Optional[Row]]:
+    """What the server would compare a new one with: the most that still exists of a generation, and that generation.
+
+    Nothing before the last forced one counts, which has no measure, as the first one and those of versions before 0.3.0.
+    """
+    usable = [one for one in generations if not one["problem"]]
+    starts = [number for number, one in enumerate(usable) if not one["thin"] and one["measure"] is None]
+    most, fullest = 0, None
+    for one in sorted(usable[starts[-1] if starts else 0:], key=lambda one: -int(one["wanted"])):
+        if one["wanted"] <= most:
+            break
+        exists: int = session.only_row(
+            "SELECT coalesce(sum(wanted - gone), 0)::bigint AS blocks FROM residency_snapshot_relations(%s)", (full_name(one),)
+        )["blocks"]
+        if exists > most:
+            most, fullest = exists, one
+    return most, fullest
+
+
+def _removed_by(generations: List[Row], keep: int, thin: bool, fullest: Optional[Row]) -> List[str]:
+    """Which generations the server would remove for a new one: full ones only for a full one, and never the fullest."""
+    left = {False: keep if thin else keep - 1, True: keep - 1 if thin else keep}
+    removed = []
+    for one in reversed(generations):
+        if not one["problem"] and left[one["thin"]] > 0:
+            left[one["thin"]] -= 1
+        elif left[False] == 0 if one["problem"] else one is not fullest:
+            removed.append(full_name(one))
+    return removed[::-1]
+
+
+def _thin(what: str, wanted: int, measure: int, current: Optional[Row]) -> str:
+    return (
+        "%s thin: it holds %s, less than half of the %s that still exist of the fullest generation.%s"
+        " If it is the working set from now on, set force, which makes it the measure."
+        % (
+            what,
+            human_blocks(wanted),
+            human_blocks(measure),
+            " The name '%s' still means %s." % (current["name"], full_name(current)) if current else "",
+        )
+    )
 
 
 def _contents(session: Session, snapshot: Optional[Row]) -> Tuple[Dict[Place, int], Names]:
+    """Blocks wanted by relation, and what the relations were called."""
     if snapshot is None:
         return {}, Names()
     label = full_name(snapshot)
-    names = _names.load(session.only_row("SELECT residency_names(%s) AS names", (label,))["names"])
-    return _wanted(session, label), names or Names()
-
-
-def _wanted(session: Session, label: str) -> Dict[Place, int]:
-    return {
-        _residency.place_of(row): row["wanted"]
-        for row in session.rows(
-            "SELECT tablespace::bigint, database::bigint, relfilenumber::bigint, sum(wanted)::bigint AS wanted"
-            " FROM residency_snapshot_segments(%s) WHERE wanted > 0 GROUP BY tablespace, database, relfilenumber",
-            (label,),
-        )
-    }
+    rows = session.rows(
+        "SELECT database::bigint, tablespace::bigint, relfilenumber::bigint, wanted FROM residency_snapshot_relations(%s) WHERE wanted > 0",
+        (label,),
+    )
+    return {_residency.place_of(row): row["wanted"] for row in rows}, _names.of_snapshot(session, label) or Names()
 
 
 def _generations(count: int) -> str:

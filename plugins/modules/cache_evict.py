@@ -12,7 +12,9 @@ short_description: Empty the caches of a relation, a PostgreSQL cluster or a who
 version_added: 0.1.0
 description:
   - Drops the pages of relations, or of all of a cluster's, from the operating system's page cache, file by file, and counts
-    them before and after. Other clusters and programs on the host keep theirs. That needs neither root nor the extension.
+    them before and after. Other clusters and programs on the host keep theirs. That needs no root.
+  - With PostgreSQL running, O(scope=relation) needs the extension in O(login_db), which knows the names of all databases. Other
+    scopes work without it, and then return relations by their numbers.
   - With PostgreSQL running it asks for a C(CHECKPOINT) first, because dirty pages cannot be dropped. With PostgreSQL
     stopped it needs no login.
   - Empties C(shared_buffers) too where it is asked to, by functions that PostgreSQL has from 17 on, or by a restart.

@@ -69,7 +69,8 @@ options:
     default: 20
   snapshot:
     description:
-      - A snapshot whose RV(residency) is to be told. V(warm) means the newest generation of C(warm), V(warm@3) its third.
+      - A snapshot whose RV(residency) is to be told. V(warm) means the generation of C(warm) that the server calls current, which is
+        the newest that is not thin. V(warm@3) means its third.
     type: str
   min_residency:
     description:
@@ -370,11 +371,14 @@ snapshots:
       file_bytes: 70081
       digest: 48dc94af295fcbef0382d08076da9dd4226e5fb185d5469915346a1d4063970b
       problem: null
+      thin: false
+      current: true
+      measure: null
 jobs:
   description:
     - At most O(limit) restore jobs, the newest first, or V(null) with PostgreSQL stopped. Counts are blocks of 8 KiB, as in
-      M(pgfleet.cache.residency_restore). RV(ignore:planned) are those that the whole job is to bring back,
-      RV(ignore:wanted) those of the segments done so far.
+      M(pgfleet.cache.residency_restore). RV(ignore:wanted) are those that the whole job is to bring back, RV(ignore:settled) those of
+      them that have come to an end so far. RV(ignore:planned) is an older name of RV(ignore:wanted).
   returned: always
   type: list
   elements: dict
@@ -390,6 +394,7 @@ jobs:
       segments_done: 6
       planned: 26521
       wanted: 26521
+      settled: 26521
       resident: 26521
       loaded: 26421
       extra: 1651
@@ -552,7 +557,6 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
             return _info.of_server(
                 session,
                 options,
-                lambda database: connect(params, database),
                 lambda database: connect_with_extension(params, database),
                 _capabilities.collect,
             )

@@ -28,7 +28,8 @@ extends_documentation_fragment:
 options:
   name:
     description:
-      - Name of the snapshot. V(warm) means the newest generation of C(warm), V(warm@3) its third.
+      - Name of the snapshot. V(warm) means the generation of C(warm) that the server calls current, which is the newest that is not
+        thin (M(pgfleet.cache.residency_snapshot)). V(warm@3) means its third. Newer thin ones are named in a warning.
       - Required unless O(job) is given.
     type: str
   job:
@@ -90,7 +91,8 @@ options:
   budget:
     description:
       - Load no more than this, such as V(2GB). Units are powers of 1024.
-      - Without it the job loads what fits into the memory that is free, and never more than that.
+      - It is an upper bound. The job never loads more than what fits into the memory that is free or easily freed, as measured when it
+        starts, with this option or without.
     type: str
   rate:
     description:
@@ -514,7 +516,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     try:
         with closing(connect(params)) as session:
             attach_extension(session)
-            return _restore.restore(session, options, module.check_mode, lambda database: connect(params, database))
+            return _restore.restore(session, options, module.check_mode)
     except NotInstalledError as error:
         if not module.check_mode:
             raise

@@ -15,9 +15,12 @@ description:
     C(shared_buffers), under a name, or removes what was saved under a name.
   - The snapshot is a file in C(pg_residency/) below the data directory. It stays on the host; only counts and a digest
     are returned.
-  - The names of its relations are kept beside it, for which each database that allows connections is connected to in turn.
-    M(pgfleet.cache.residency_restore) chooses by them, and finds by them what was rewritten since.
-  - What is different from the generation before it is told by relation.
+  - The server keeps the names of its relations with it, of all databases that can be connected to; the others are named in a
+    warning. M(pgfleet.cache.residency_restore) chooses by them, and finds by them what was rewritten since.
+  - A snapshot that holds less than half of what still exists of the fullest generation of its name is saved too, and is
+    thin. O(name) goes on meaning the generation that it meant before, and no fuller generation is removed for a thin one.
+    So a snapshot that was taken while the caches were cold does not take the place of a good one.
+  - What is different from the generation that O(name) meant before is shown by relation.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -41,15 +44,25 @@ options:
     default: present
   keep:
     description:
-      - How many generations of O(name) stay after a new one was saved. Older ones are removed.
-      - With O(state=absent) the newest so many stay of all that O(name) means, whatever their names.
+      - How many generations of O(name) stay after a new one was saved. Older ones are removed. The fullest one stays as well, until a
+        new one holds as much, and a thin one makes only thin ones go.
+      - With O(state=absent) the newest so many stay of all that O(name) means, whatever their names. Thin ones are removed
+        before others.
       - The default is 2, and 0 with O(state=absent).
     type: int
+  force:
+    description:
+      - Whether the new generation is what O(name) means from now on, however little it holds. Later ones are compared with it,
+        and no more with those before it.
+      - Set it once when the working set has become smaller, not in scheduled snapshots.
+    type: bool
+    default: false
+    version_added: 0.2.0
 attributes:
   check_mode:
     support: full
     details:
-      - Saves nothing, and says what would be saved, of which relations.
+      - Saves nothing, and says what would be saved, of which relations, and whether that would be thin.
       - Where the extension is not installed yet, says so in a warning and predicts what happens once it is.
   diff_mode:
     support: full
@@ -76,6 +89,13 @@ EXAMPLES = r"""
 - name: Say how much that is
   ansible.builtin.debug:
     msg: "{{ snapshot.msg }}"
+
+- name: Save a working set that has become much smaller
+  pgfleet.cache.residency_snapshot:
+    name: warm
+    force: true
+  become: true
+  become_user: postgres
 
 - name: Keep a week of nightly snapshots
   pgfleet.cache.residency_snapshot:
@@ -179,6 +199,20 @@ snapshot:
       description: Why it cannot be used here, V(null) when it can.
       type: str
       sample: null
+    thin:
+      description: Whether it holds less than half of RV(snapshot.measure). C(force) makes one that does not count as thin.
+      type: bool
+      sample: false
+    current:
+      description: Whether it is what its bare name means.
+      type: bool
+      sample: true
+    measure:
+      description:
+        - Blocks of 8 KiB that still existed, when it was taken, of the fullest generation before it, as far back as the last forced one.
+          V(null) when there was none, or when pg_residency took it before version 0.3.0.
+      type: int
+      sample: 44102
 removed:
   description: Generations that were removed, or would be in check mode.
   returned: always
@@ -195,7 +229,7 @@ relations:
       description: Database, V(null) for shared catalogs.
       type: str
     relation:
-      description: Schema and name, as SQL spells them. V(null) when its database lets nobody in.
+      description: Schema and name, as SQL spells them. V(null) when its database cannot be connected to.
       type: str
     kind:
       description: Kind of relation.
@@ -225,12 +259,12 @@ relations:
       relfilenumber: 16392
       wanted: 21594
 difference:
-  description: What is different from the generation before. V(null) when there is none.
+  description: What is different from the generation that the name meant before. V(null) when there is none.
   returned: always
   type: dict
   contains:
     snapshot:
-      description: The generation before, with its number.
+      description: The generation that the name meant before, with its number.
       type: str
       sample: warm@1
     wanted_before:
@@ -265,8 +299,7 @@ queries:
   type: list
   elements: str
   sample:
-    - SELECT name, generation, taken_at, ... FROM residency_snapshot('warm', 2)
-    - 'SELECT residency_set_names(''warm@1'', ''{"version":1,"databases":{...'
+    - SELECT name, generation, taken_at, ... FROM residency_snapshot('warm', 2, false)
 diff:
   description: Blocks by relation in the generation before and in the new one.
   returned: with C(--diff)
@@ -303,13 +336,8 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
         with closing(connect(params)) as session:
             attach_extension(session)
             if present:
-                return _snapshot.take(
-                    session,
-                    params["name"],
-                    _snapshot.KEEP if keep is None else keep,
-                    module.check_mode,
-                    lambda database: connect(params, database),
-                )
+                keep = _snapshot.KEEP if keep is None else keep
+                return _snapshot.take(session, params["name"], keep, params["force"], module.check_mode)
             return _snapshot.drop(session, params["name"], keep or 0, module.check_mode)
     except NotInstalledError as error:
         if not module.check_mode:
@@ -329,6 +357,7 @@ def main() -> None:
             name={"type": "str", "required": True},
             state={"type": "str", "choices": ["present", "absent"], "default": "present"},
             keep={"type": "int"},
+            force={"type": "bool", "default": False},
         ),
         supports_check_mode=True,
     )

@@ -326,8 +326,7 @@ def reading_sql(rng, functions):
     sql = sql.replace("@databases", rng.choice(["", "array[0]::oid[]", "array(select oid from pg_database where datname ~ '^d')"]))
     sql = sql.replace("@database", rng.choice(["", "(select oid from pg_database where datname = current_database())", "0"]))
     sql = sql.replace("@relation", rng.choice(TABLES)).replace("@snapshot", snapshot_name(rng))
-    sql = sql.replace("@job", "(select max(job) from residency_jobs)")
-    return sql
+    return sql.replace("@job", "(select max(job) from residency_jobs)")
 
 
 # 42P01 the relation, 42704 the snapshot or job, 22004 no job yet
@@ -712,8 +711,8 @@ class Client(threading.Thread):
 class Disturber(threading.Thread):
     """Reloads, cancels, terminates, kills and restarts, on a schedule that is the seed's."""
 
-    EVENTS = [("reload", 2), ("cancel", 6), ("terminate", 6), ("terminate worker", 2), ("pause worker", 2), ("kill worker", 1),
-              ("kill backend", 1), ("restart", 2), ("checkpoint", 2)]
+    EVENTS = (("reload", 2), ("cancel", 6), ("terminate", 6), ("terminate worker", 2), ("pause worker", 2), ("kill worker", 1),
+              ("kill backend", 1), ("restart", 2), ("checkpoint", 2))
 
     def __init__(self, stress, nodes):
         super().__init__(name="disturber", daemon=True)
@@ -748,8 +747,8 @@ class Disturber(threading.Thread):
         if event == "reload":
             node.query("select pg_reload_conf()")
         elif event in ("cancel", "terminate"):
-            rows = node.query(f"select pid from pg_stat_activity where application_name = 'stress' and pid <> pg_backend_pid()"
-                              f" and state = 'active' order by pid")
+            rows = node.query("select pid from pg_stat_activity where application_name = 'stress' and pid <> pg_backend_pid()"
+                              " and state = 'active' order by pid")
             if not rows:
                 return False
             node.query(f"select pg_{event}_backend({rows[int(pick * len(rows))][0]})")
@@ -830,7 +829,8 @@ class Watcher(threading.Thread):
     def where(self, client):
         try:
             return "\n".join(str(row) for row in client.node.query(
-                "select pid, backend_type, state, wait_event_type, wait_event, left(query, 120) from pg_stat_activity where state = 'active' or backend_type ~ 'resid'"))
+                "select pid, backend_type, state, wait_event_type, wait_event, left(query, 120) from pg_stat_activity"
+                " where state = 'active' or backend_type ~ 'resid'"))
         except psycopg2.Error as e:
             return str(e)
 

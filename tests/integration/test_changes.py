@@ -11,12 +11,17 @@ it was: the extension's files, its jobs and processes, and what the page cache h
 
 from __future__ import annotations
 
+import glob
+import os
 import re
+import shutil
 
 import pytest
+from cluster import run as run_command
 from playbook import documented, keys, task
 
 RUNS = ("check", "real", "check again", "real again")
+RELEASED = os.path.join(os.path.dirname(__file__), "../../files/pg_residency/test/released")
 RELATIONS = ("passenger", '"Boarding Pass"', "passenger_id")
 
 
@@ -33,7 +38,7 @@ def host(cluster):
 def same_cache(before, after):
     """The kernel may page out what nobody touches; nothing may be read in."""
     for earlier, later in zip(before, after):
-        assert 0.9 * earlier <= later <= earlier + 128 * 1024
+        assert 0.75 * earlier - 256 * 1024 <= later <= earlier + 128 * 1024
 
 
 def same_host(before, after):
@@ -66,19 +71,62 @@ def test_snapshot(cluster, four_runs):
     cluster.sql("SELECT residency_drop_snapshot(name) FROM (SELECT DISTINCT name FROM residency_snapshots()) AS s")
     cluster.warm(cluster.file_of("passenger"))
     create = four_runs("residency_snapshot", (True, True, True, True), name="warm", keep=2)
-    assert [one["snapshot"] and one["snapshot"]["generation"] for one in create] == [None, 1, None, 2]
+    first = create[1]["snapshot"]["generation"]  # numbers are never used again
+    assert [one["snapshot"] and one["snapshot"]["generation"] for one in create] == [None, first, None, first + 1]
     assert "passenger" in create[0]["diff"]["after"]
     change = four_runs("residency_snapshot", (True, True, True, True), name="warm", keep=1)
-    assert [one["snapshot"] and one["snapshot"]["generation"] for one in change] == [None, 3, None, 4]
-    assert cluster.sql("SELECT count(*) FROM residency_snapshots()") == "1"
+    assert [one["snapshot"] and one["snapshot"]["generation"] for one in change] == [None, first + 2, None, first + 3]
+    # of the two, the fullest stays if the new one has a block less
+    for one in change[:2]:
+        assert one["removed"] and set(one["removed"]) <= {"warm@%d" % first, "warm@%d" % (first + 1)}
+    left = int(cluster.sql("SELECT count(*) FROM residency_snapshots()"))
+    assert left in (1, 2)
     remove = four_runs("residency_snapshot", (True, True, False, False), name="warm", state="absent")
+    amount = "%d generation%s of snapshot 'warm'." % (left, "s" if left == 2 else "")
     assert [one["msg"] for one in remove] == [
-        "Would remove 1 generation of snapshot 'warm'.",
-        "Removed 1 generation of snapshot 'warm'.",
+        "Would remove " + amount,
+        "Removed " + amount,
         "There is no snapshot 'warm'.",
         "There is no snapshot 'warm'.",
     ]
     assert not [path for path in cluster.folder() if "warm@" in path]
+
+
+def test_a_thin_snapshot(cluster, four_runs, as_postgres, login):
+    """It neither takes the place of a full one nor removes it, unless it is forced; check mode foresees all that."""
+    cluster.sql("SELECT residency_drop_snapshot(name) FROM (SELECT DISTINCT name FROM residency_snapshots()) AS s")
+    path = cluster.file_of("passenger")
+    cluster.warm(path)
+    [full] = as_postgres(task("residency_snapshot", name="guard", **login))
+    number = full["snapshot"]["generation"]
+    as_postgres(task("cache_evict", **login))
+    check, thin, again, second = four_runs("residency_snapshot", (True,) * 4, name="guard", keep=1)
+    for result, what in ((check, "The new generation would be thin: "), (thin, "guard@%d is thin: " % (number + 1))):
+        [warning] = result["warnings"]
+        assert warning.startswith(what) and "The name 'guard' still means guard@%d." % number in warning
+    assert (check["removed"], thin["removed"]) == ([], [])
+    assert (again["removed"], second["removed"]) == (["guard@%d" % (number + 1)],) * 2, "thin ones are removed by thin ones"
+    assert (thin["snapshot"]["thin"], thin["snapshot"]["current"]) == (True, False)
+    assert full["snapshot"]["wanted"] >= thin["snapshot"]["measure"] > 2 * thin["snapshot"]["wanted"]
+    info, restored, dropped = as_postgres(
+        task("residency_info", subset=["snapshots"], **login),
+        task("residency_restore", name="guard", **login),
+        task("residency_snapshot", check=True, name="guard", state="absent", keep=1, **login),
+    )
+    assert [(one["generation"], one["thin"], one["current"]) for one in info["snapshots"]] == [
+        (number, False, True), (number + 2, True, False)
+    ]
+    assert restored["snapshot"] == "guard@%d" % number and cluster.resident(path) > 20 << 20
+    assert restored["warnings"] == [
+        "'guard' means guard@%d: guard@%d is newer and thin (less than half as full)." % (number, number + 2)
+    ]
+    assert dropped["removed"] == ["guard@%d" % (number + 2)]
+    as_postgres(task("cache_evict", **login))
+    check, forced, dummy, last = four_runs("residency_snapshot", (True,) * 4, name="guard", keep=1, force=True)
+    assert not [one for one in (check, forced) if "warnings" in one]
+    assert check["removed"] == forced["removed"] == ["guard@%d" % number]
+    assert forced["snapshot"]["current"] and not forced["snapshot"]["thin"] and forced["snapshot"]["measure"] is None
+    assert last["snapshot"]["current"]
 
 
 def test_snapshots_of_a_pattern(cluster, four_runs):
@@ -244,9 +292,23 @@ def test_installing_again_changes_nothing(cluster, ansible):
         assert changes(output) == 0, output
 
 
-def test_extension_of_an_older_version_is_updated_once(cluster, ansible):
+@pytest.fixture
+def released(cluster):
+    """The scripts of former versions, which only their own releases install, and no record of what is installed."""
+    folder = os.path.join(run_command(cluster.bin + "/pg_config", "--sharedir").strip(), "extension")
+    library = run_command(cluster.bin + "/pg_config", "--pkglibdir").strip()
+    os.unlink(os.path.join(library, "pg_residency.sources"))
+    for path in glob.glob(os.path.join(RELEASED, "*.sql")):
+        shutil.copy(path, folder)
+    return lambda: sorted(os.path.basename(path) for path in glob.glob(os.path.join(folder, "pg_residency--*.sql")))
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
+def test_extension_of_an_older_version_is_updated_once(cluster, ansible, released, version):
+    """Its scripts, which are not safe, go as well."""
     cluster.sql("CREATE DATABASE older")
-    cluster.sql("CREATE EXTENSION pg_residency VERSION '0.1.0'", "older")
+    cluster.sql("CREATE EXTENSION pg_residency VERSION '%s'" % version, "older")
+    assert "pg_residency--0.1.0.sql" in released()
     ansible.set_hosts(
         {"db1": {}},
         pgfleet_login_port=cluster.port,
@@ -258,6 +320,7 @@ def test_extension_of_an_older_version_is_updated_once(cluster, ansible):
         output, status = ansible.command("pgfleet.cache.install", *arguments)
         assert status == 0, output
         assert (changes(output) > 0) == changed, output
+    assert released() == ["pg_residency--0.1.0--0.3.0.sql", "pg_residency--0.2.0--0.3.0.sql", "pg_residency--0.3.0.sql"]
     assert cluster.sql(
         "SELECT extversion = residency_version(), has_function_privilege('residency_admin', 'pgfadvise_willneed(regclass)', 'EXECUTE')"
         " FROM pg_extension WHERE extname = 'pg_residency'",

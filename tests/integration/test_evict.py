@@ -54,6 +54,17 @@ def test_one_relation(warm, as_postgres, login, stopped):
             warm.start()
 
 
+def test_without_the_extension(warm, as_postgres, login):
+    """A cluster needs no names; relations do."""
+    elsewhere = dict(login, login_db="without")
+    relation, cluster = as_postgres(
+        task(EVICT, scope="relation", relations=["public.passenger"], **elsewhere), task(EVICT, **elsewhere)
+    )
+    assert relation["failed"] and relation["msg"].startswith("Extension pg_residency is not in database without: ")
+    assert not cluster.get("failed") and cluster["changed"]
+    assert {row["relation"] for row in cluster["relations"]} == {None}
+
+
 def test_dirty_pages_are_named(warm, as_postgres, login):
     """A file that somebody has mapped keeps its pages."""
     import mmap

@@ -97,9 +97,9 @@ def in_cgroup(narrow):
     return restart
 
 
-def restore(as_postgres, one, **arguments):
+def restore(as_postgres, one, check=False, **arguments):
     [result] = as_postgres(
-        task(RESTORE, name="all", login_port=one.port, login_unix_socket=one.socket, **arguments)
+        task(RESTORE, check=check, name="all", login_port=one.port, login_unix_socket=one.socket, **arguments)
     )
     return result
 
@@ -116,6 +116,17 @@ def test_a_quarter_fits_and_is_called_a_quarter(narrow, in_cgroup, as_postgres):
     assert 0 < result["over_budget"] <= result["missing"] <= 1.05 * result["over_budget"]
     assert "did not fit the memory budget of" in result["msg"]
     assert narrow.sql("SELECT count(*) FROM hot") == str(64 * 128), "and the server is still there"
+
+
+def test_a_larger_budget_is_no_more_memory(narrow, in_cgroup, as_postgres):
+    """The option is an upper bound, in check mode and for the job."""
+    large, dummy = in_cgroup(128 * MIB)
+    check = restore(as_postgres, narrow, relations=["large"], budget="100GB", check=True)
+    result = restore(as_postgres, narrow, relations=["large"], budget="100GB")
+    for one in (check, result):
+        assert 0 < one["budget_bytes"] <= 128 * MIB
+        assert one["over_budget"] > 0
+    assert narrow.resident(large) <= 128 * MIB
 
 
 def test_the_working_set_of_the_foreground_stays(narrow, in_cgroup, as_postgres):

@@ -358,10 +358,10 @@ def test_extension_is_older_than_the_collection(foreign, as_postgres, login, clu
     try:
         for result in as_postgres(*(task(module, name="good", **login) for module in (SNAPSHOT, RESTORE)), task(INFO, **login)):
             assert result["failed"]
-            says(result, "Extension pg_residency is version 0.1.9, this collection needs 0.2.0 or newer: run the playbook"
+            says(result, "Extension pg_residency is version 0.1.9, this collection needs 0.3.0 or newer: run the playbook"
                          " pgfleet.cache.install.")
     finally:
-        cluster.sql("UPDATE pg_extension SET extversion = '0.2.0' WHERE extname = 'pg_residency'")
+        cluster.sql("UPDATE pg_extension SET extversion = residency_version() WHERE extname = 'pg_residency'")
 
 
 def test_server_is_stopped_meanwhile(foreign, as_postgres, login, cluster):

@@ -7,8 +7,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from conftest import TABLES
+from playbook import task
 
 NAMES = ("one", "two", "three")
 
@@ -61,6 +64,24 @@ def test_main_job(hosts, fleet):
     assert all(later - earlier > 1 for earlier, later in zip(ends, ends[1:])), jobs
 
 
+def test_who_is_waited_for(hosts, fleet, as_postgres):
+    """The message of a job that waits has the other cluster."""
+    one, two = fleet["one"], fleet["two"]
+    logins = [{"login_port": each.port, "login_unix_socket": each.socket} for each in (one, two)]
+    for each in (one, two):
+        each.cool(each.file_of("passenger"))
+    hosts.set_hosts({"db1": {}})
+    first, second = as_postgres(*(task("residency_restore", name="warm", rate="1MB", wait=False, **login) for login in logins))
+    try:
+        assert (first["changed"], second["changed"]) == (True, True), (first["msg"], second["msg"])
+        time.sleep(2)
+        [waiting] = as_postgres(task("residency_restore", job=second["job"], wait=False, **logins[1]))
+        assert waiting["state"] == "waiting" and one.data in waiting["msg"], waiting["msg"]
+    finally:
+        for each, job in ((one, first["job"]), (two, second["job"])):
+            each.sql("SELECT residency_cancel(%d)" % job)
+
+
 def test_one_fails_and_stops_no_other(hosts, fleet):
     fleet["two"].stop()
     try:
@@ -73,4 +94,4 @@ def test_one_fails_and_stops_no_other(hosts, fleet):
     assert "1 of 3 hosts failed: two. The table says why." in output
     for name in ("one", "three"):
         assert fleet[name].resident(fleet[name].file_of("passenger")) > 20 << 20
-    assert fleet["two"].sql("SELECT count(*) FROM residency_jobs") == "1"
+    assert fleet["two"].sql("SELECT count(*) FROM residency_jobs") == "2"

@@ -11,7 +11,10 @@
 /* the budget is measured again when that much has come in */
 #define MEASURE_AGAIN_BYTES (16 * 1024 * 1024)
 
-/* how often the rate follows the pressure, microseconds, and what it never falls below, bytes a second */
+/*
+ * how often the rate follows the pressure, microseconds, and what it never falls below, bytes a
+ * second
+ */
 #define ADAPT_EVERY 1000000
 #define SLOWEST ((uint64) 8 * 1024 * 1024)
 
@@ -94,7 +97,8 @@ read_stalled(uint64 *microseconds)
 
 	if (f == NULL)
 		return false;
-	read_it = fscanf(f, "some avg10=%*f avg60=%*f avg300=%*f total=" UINT64_FORMAT, microseconds) == 1;
+	read_it =
+		fscanf(f, "some avg10=%*f avg60=%*f avg300=%*f total=" UINT64_FORMAT, microseconds) == 1;
 	FreeFile(f);
 	return read_it;
 }
@@ -114,7 +118,8 @@ allowance_adapt(Allowance *allowance, TimestampTz now, int64 arrived)
 	{
 		double		microseconds = (double) (now - allowance->pressure_at);
 		double		percent = 100.0 * (double) (stalled - allowance->stalled) / microseconds;
-		uint64		speed = (uint64) (Max(arrived - allowance->arrived, 0) * BLCKSZ * 1e6 / microseconds);
+		uint64 speed =
+			(uint64) (Max(arrived - allowance->arrived, 0) * BLCKSZ * 1e6 / microseconds);
 
 		if (percent > allowance->max_pressure)
 		{

@@ -16,7 +16,8 @@
 typedef struct Allowance
 {
 	/* memory, bytes that may come into the page cache */
-	uint64		most;			/* what was asked for; PG_UINT64_MAX: no bound but the memory there is */
+	/* what was asked for; PG_UINT64_MAX: no bound but the memory there is */
+	uint64		most;
 	uint64		measured;		/* what there was when it was last measured, in all, */
 	uint64		measured_at;	/* and how much had been used then */
 	uint64		used;			/* has come in */
@@ -24,7 +25,8 @@ typedef struct Allowance
 	/* the device */
 	struct pc_pace pace;
 	uint64		rate;			/* bytes a second, 0: no limit; the pace never exceeds it */
-	int			max_pressure;	/* percent of time that a process waits for a disk, 0: not looked at */
+	/* percent of time that a process waits for a disk, 0: not looked at */
+	int			max_pressure;
 	TimestampTz pressure_at;	/* when the stall time was last looked at, */
 	uint64		stalled;		/* what it was then, microseconds, */
 	int64		arrived;		/* and the blocks that had come in */

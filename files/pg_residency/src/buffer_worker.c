@@ -1,9 +1,11 @@
 /*
- * buffer_worker.c - brings the shared buffers of one database back, once its blocks are in the page cache
+ * buffer_worker.c - brings the shared buffers of one database back, once its blocks are in the page
+ * cache
  *
- * Reading a block into shared buffers takes its relation, and opening a relation takes a connection to its database:
- * so there is a worker for each database, one after another.  It only copies: a block that is not in the page cache
- * was over the budget, or has been reclaimed, and reading it from its device would exceed the job's budget and rate.
+ * Reading a block into shared buffers takes its relation, and opening a relation takes a connection
+ * to its database: so there is a worker for each database, one after another.  It only copies: a
+ * block that is not in the page cache was over the budget, or has been reclaimed, and reading it
+ * from its device would exceed the job's budget and rate.
  */
 #include "buffer_worker.h"
 
@@ -64,7 +66,10 @@ database_is_being_dropped(void)
 	return LockAcquire(&tag, AccessShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL;
 }
 
-/* the relation of that file, locked; NULL when there is none any more or another session keeps it locked */
+/*
+ * the relation of that file, locked; NULL when there is none any more or another session keeps it
+ * locked
+ */
 static Relation
 open_relation_of(const SegmentId *id)
 {
@@ -83,8 +88,8 @@ open_relation_of(const SegmentId *id)
 	rel = try_relation_open(relid, NoLock);
 	if (rel == NULL)
 		return NULL;
-	if (compat_relfilenumber(rel) != id->relfilenumber || !RELKIND_HAS_STORAGE(rel->rd_rel->relkind) ||
-		!smgrexists(RelationGetSmgr(rel), id->fork))
+	if (compat_relfilenumber(rel) != id->relfilenumber ||
+		!RELKIND_HAS_STORAGE(rel->rd_rel->relkind) || !smgrexists(RelationGetSmgr(rel), id->fork))
 	{
 		relation_close(rel, NoLock);
 		return NULL;
@@ -92,7 +97,9 @@ open_relation_of(const SegmentId *id)
 	return rel;
 }
 
-/* which of the segment's blocks the page cache holds; false when it holds none, or cannot be asked */
+/*
+ * which of the segment's blocks the page cache holds; false when it holds none, or cannot be asked
+ */
 static bool
 map_cached(const SegmentId *id, uint32 blocks, uint8 *map)
 {
@@ -110,7 +117,9 @@ map_cached(const SegmentId *id, uint32 blocks, uint8 *map)
 	return rc == 0 && resident > 0;
 }
 
-/* reads the next blocks of the map into shared buffers, from `*at` on; in a transaction of its own */
+/*
+ * reads the next blocks of the map into shared buffers, from `*at` on; in a transaction of its own
+ */
 static BatchResult
 read_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
 {
@@ -193,8 +202,8 @@ read_layer(const struct sf_segment *segment, enum sf_layer layer)
 }
 
 /*
- * CREATE DATABASE wants its template to itself, and waits five seconds for that: such databases are left at once, but for
- * the few blocks of the shared catalogs.
+ * CREATE DATABASE wants its template to itself, and waits five seconds for that: such databases are
+ * left at once, but for the few blocks of the shared catalogs.
  */
 static bool
 is_template(void)
@@ -237,7 +246,8 @@ pg_residency_buffers_main(Datum unused)
 	listen_to_signals();
 	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
 	BackgroundWorkerInitializeConnectionByOid(task.database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
-	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "residency buffers", ALLOCSET_DEFAULT_SIZES));
+	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "residency buffers",
+											   ALLOCSET_DEFAULT_SIZES));
 	if (!job_read(task.job, &job) || job.state != JOB_RUNNING)
 		proc_exit(0);
 	plan = job_plan_read(&job);
@@ -251,7 +261,9 @@ pg_residency_buffers_main(Datum unused)
 			if (is_mine(&task, &plan[i], template))
 				go_on = read_layer(&plan[i], (enum sf_layer) layer);
 		}
-	/* that it came to its end, and whether it was to do anything, is all that the job wants to know */
+	/*
+	 * that it came to its end, and whether it was to do anything, is all that the job wants to know
+	 */
 	job_answer_path(task.job, task.database, path);
 	snprintf(temporary, sizeof(temporary), "%s.new", path);
 	write_whole_file(temporary, path, template ? "template" : "", template ? 8 : 0);
@@ -278,7 +290,8 @@ start_worker(const BufferTask *task)
 	worker.bgw_notify_pid = MyProcPid;
 	memcpy(worker.bgw_extra, task, sizeof(*task));
 	strlcpy(worker.bgw_library_name, "pg_residency", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "pg_residency_buffers_main", sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_function_name, "pg_residency_buffers_main",
+			sizeof(worker.bgw_function_name));
 	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency buffers (job %d, database %u)",
 			 task->job, task->database);
 	strlcpy(worker.bgw_type, "pg_residency buffers", sizeof(worker.bgw_type));

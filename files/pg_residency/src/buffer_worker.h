@@ -1,5 +1,6 @@
 /*
- * buffer_worker.h - brings the shared buffers of one database back, once its blocks are in the page cache
+ * buffer_worker.h - brings the shared buffers of one database back, once its blocks are in the page
+ * cache
  */
 #ifndef RESIDENCY_BUFFER_WORKER_H
 #define RESIDENCY_BUFFER_WORKER_H

@@ -37,7 +37,9 @@ typedef struct Sum
 static HTAB *
 new_sums(void)
 {
-	HASHCTL		ctl = {.keysize = sizeof(Place), .entrysize = sizeof(Sum), .hcxt = CurrentMemoryContext};
+	HASHCTL ctl = {.keysize = sizeof(Place),
+				   .entrysize = sizeof(Sum),
+				   .hcxt = CurrentMemoryContext};
 
 	return hash_create("residency sums", 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
@@ -57,7 +59,8 @@ sum_of(HTAB *sums, const SegmentId *id)
 static void
 which_values(const Place *place, const Names *names, Datum *values, bool *nulls)
 {
-	const NamedRelation *r = names_find(names, place->database, place->tablespace, place->relfilenumber);
+	const NamedRelation *r =
+		names_find(names, place->database, place->tablespace, place->relfilenumber);
 
 	values[0] = ObjectIdGetDatum(place->database);
 	values[1] = ObjectIdGetDatum(place->tablespace);

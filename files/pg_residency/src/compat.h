@@ -41,7 +41,8 @@ typedef Oid RelFileNumber;
 #define compat_tag_database(tag) ((tag)->rnode.dbNode)
 #define compat_tag_relfilenumber(tag) ((tag)->rnode.relNode)
 #define compat_tag_fork(tag) ((tag)->forkNum)
-#define compat_relid_by_relfilenumber(tablespace, relfilenumber) RelidByRelfilenode(tablespace, relfilenumber)
+#define compat_relid_by_relfilenumber(tablespace, relfilenumber)                                 \
+	RelidByRelfilenode(tablespace, relfilenumber)
 #define compat_map_to_relfilenumber(oid, shared) RelationMapOidToFilenode(oid, shared)
 #else
 #define compat_tablespace(rel) ((rel)->rd_locator.spcOid)
@@ -51,12 +52,14 @@ typedef Oid RelFileNumber;
 #define compat_tag_database(tag) ((tag)->dbOid)
 #define compat_tag_relfilenumber(tag) ((tag)->relNumber)
 #define compat_tag_fork(tag) (BufTagGetForkNum(tag))
-#define compat_relid_by_relfilenumber(tablespace, relfilenumber) RelidByRelfilenumber(tablespace, relfilenumber)
+#define compat_relid_by_relfilenumber(tablespace, relfilenumber)                                 \
+	RelidByRelfilenumber(tablespace, relfilenumber)
 #define compat_map_to_relfilenumber(oid, shared) RelationMapOidToFilenumber(oid, shared)
 #endif
 
 static inline void
-compat_init_tag(BufferTag *tag, Oid tablespace, Oid database, RelFileNumber relfilenumber, ForkNumber fork,
+compat_init_tag(BufferTag *tag, Oid tablespace, Oid database,
+				RelFileNumber relfilenumber, ForkNumber fork,
 				BlockNumber block)
 {
 #if PG_VERSION_NUM < 160000
@@ -71,8 +74,8 @@ compat_init_tag(BufferTag *tag, Oid tablespace, Oid database, RelFileNumber relf
 }
 
 /*
- * the path of a fork's first segment, in the temporary files of its session when it has such; from 18 on relpath() returns
- * a struct by value, of which no pointer may be kept
+ * the path of a fork's first segment, in the temporary files of its session when it has such; from
+ * 18 on relpath() returns a struct by value, of which no pointer may be kept
  */
 static inline char *
 compat_relation_path(Relation rel, ForkNumber fork)
@@ -96,8 +99,9 @@ typedef uint32 compat_buffer_state;
 #endif
 
 /*
- * 19 has no list of unused buffers any more: there they are looked for, in the order in which its clock sweep takes
- * them.  One that is seen to be unused stays so until somebody needs a buffer, so none is looked at twice.
+ * 19 has no list of unused buffers any more: there they are looked for, in the order in which its
+ * clock sweep takes them.  One that is seen to be unused stays so until somebody needs a buffer, so
+ * none is looked at twice.
  */
 #if PG_VERSION_NUM >= 190000
 static inline bool
@@ -105,7 +109,8 @@ compat_have_free_buffer(void)
 {
 	static int	next = 0;
 
-	while (next < NBuffers && (pg_atomic_read_u64(&GetBufferDescriptor(next)->state) & BM_TAG_VALID))
+	while (next < NBuffers &&
+		   (pg_atomic_read_u64(&GetBufferDescriptor(next)->state) & BM_TAG_VALID))
 		next++;
 	return next < NBuffers;
 }

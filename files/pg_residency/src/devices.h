@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-#include "kernel/loader.h"
+#include "kernel/probe.h"
 
 /* what is known of a device, by the number that the files on it tell */
 typedef struct Device

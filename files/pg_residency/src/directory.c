@@ -1,5 +1,6 @@
 /*
- * directory.c - pg_residency/ in the data directory: its locks, and its files, read and written whole
+ * directory.c - pg_residency/ in the data directory: its locks, and its files, read and written
+ * whole
  */
 #include "directory.h"
 
@@ -35,7 +36,9 @@ open_lock_file(int flags)
 					 errmsg("could not open file \"%s\": %m", LOCK_PATH)));
 		return -1;
 	}
-	/* who may read it could hold a shared lock, and keep us waiting: the group, in older versions */
+	/*
+	 * who may read it could hold a shared lock, and keep us waiting: the group, in older versions
+	 */
 	if (fstat(fd, &st) == 0 && (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
 		(void) fchmod(fd, S_IRUSR | S_IWUSR);
 	return fd;
@@ -81,7 +84,9 @@ residency_lock(ResidencyLock which, int32 tag, int patience)
 				 errmsg("could not create directory \"%s\": %m", RESIDENCY_DIR)));
 	for (int waited = 0;; waited += LOCK_PAUSE)
 	{
-		/* the lock belongs to the open file: looking at it from here meanwhile does not give it up */
+		/*
+		 * the lock belongs to the open file: looking at it from here meanwhile does not give it up
+		 */
 		fd = open_lock_file(O_RDWR | O_CREAT);
 		if (try_lock(fd, which, tag))
 			return fd;

@@ -1,5 +1,6 @@
 /*
- * directory.h - pg_residency/ in the data directory: its locks, and its files, read and written whole
+ * directory.h - pg_residency/ in the data directory: its locks, and its files, read and written
+ * whole
  */
 #ifndef RESIDENCY_DIRECTORY_H
 #define RESIDENCY_DIRECTORY_H
@@ -12,7 +13,10 @@
 /* base backups pass over names that begin like this, in any directory */
 #define RESIDENCY_TEMP_PREFIX RESIDENCY_DIR "/pgsql_tmp"
 
-/* a lock is held by the kernel for an open file, so it ends with the process, whichever way that ends */
+/*
+ * a lock is held by the kernel for an open file, so it ends with the process, whichever way that
+ * ends
+ */
 typedef enum ResidencyLock
 {
 	LOCK_RESTORE,				/* while a job runs; the tag is its number */
@@ -36,7 +40,8 @@ extern char *read_whole_file(const char *path, size_t *size);
  * Writes a file under a temporary name, syncs it and gives it its name.  `temporary` is left to the
  * caller to remove after an error.
  */
-extern void write_whole_file(const char *temporary, const char *path, const char *data, size_t size);
+extern void write_whole_file(const char *temporary, const char *path, const char *data,
+							 size_t size);
 
 /* Removes a file; false when there was none. */
 extern bool remove_file(const char *path);
@@ -45,6 +50,6 @@ extern bool remove_file(const char *path);
 extern void remove_files_beginning(const char *prefix);
 
 /* "could not write file x", also for a write that was cut short */
-extern void report_write_error(const char *path) pg_attribute_noreturn();
+extern void report_write_error(const char *path) __attribute__((noreturn));
 
 #endif

@@ -6,7 +6,7 @@
  */
 #include "pg_residency.h"
 
-static void report_former(const char *function) pg_attribute_noreturn();
+static void report_former(const char *function) __attribute__((noreturn));
 
 static void
 report_former(const char *function)

@@ -13,7 +13,10 @@
 #define SUFFIX ".snapshot"
 #define NAMES_SUFFIX ".names"
 
-/* the last generation of each name that was dropped, a line each, so that its numbers are never used again */
+/*
+ * the last generation of each name that was dropped, a line each, so that its numbers are never
+ * used again
+ */
 #define DROPPED_PATH RESIDENCY_DIR "/dropped"
 #define MOST_DROPPED 1000
 
@@ -24,7 +27,8 @@ name_is_valid(const char *name, size_t n)
 	static const char allowed[] =
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
 
-	return n > 0 && n < SF_NAME_BYTES && strspn(name, allowed) >= n && strchr("_.-", name[0]) == NULL;
+	return n > 0 && n < SF_NAME_BYTES && strspn(name, allowed) >= n &&
+		   strchr("_.-", name[0]) == NULL;
 }
 
 void
@@ -36,8 +40,8 @@ parse_name(const char *text, Generation *g, bool generation_allowed)
 
 	if (text[n] == '@')
 		generation = strtol(text + n + 1, &end, 10);
-	if (!name_is_valid(text, n) ||
-		(end != NULL && (!generation_allowed || *end != '\0' || generation < 1 || generation > PG_INT32_MAX)))
+	if (!name_is_valid(text, n) || (end != NULL && (!generation_allowed || *end != '\0' ||
+													generation < 1 || generation > PG_INT32_MAX)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_NAME),
 				 errmsg("invalid snapshot name \"%s\"", text),
@@ -158,7 +162,10 @@ current_generation(const char *name, const Generation *list, int count)
 
 /* --- numbers --- */
 
-/* the last number of that name that was ever dropped, 0 when there is none; text is the file's, or NULL */
+/*
+ * the last number of that name that was ever dropped, 0 when there is none; text is the file's, or
+ * NULL
+ */
 static int
 last_dropped(const char *text, const char *name)
 {

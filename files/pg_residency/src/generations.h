@@ -43,6 +43,6 @@ extern char *snapshot_path(const Generation *g);
 extern char *names_path(const Generation *g);
 
 /* The error for a name that there is no snapshot of. */
-extern void report_unknown(const char *name) pg_attribute_noreturn();
+extern void report_unknown(const char *name) __attribute__((noreturn));
 
 #endif

@@ -32,8 +32,8 @@
 #define LEDGER_PATIENCE 200
 
 /*
- * How long what a cluster restored is held to be its own.  After that what was used is on the kernel's active list, and
- * counted there, and what was not may go.
+ * How long what a cluster restored is held to be its own.  After that what was used is on the
+ * kernel's active list, and counted there, and what was not may go.
  */
 #define REMEMBERED_SECONDS 3600
 
@@ -42,7 +42,8 @@ typedef struct Entry
 	uint64		cluster;		/* 0: free */
 	uint64		bytes;			/* resident when its restore ended */
 	int64		at;				/* seconds since 1970, of the entry's last change */
-	int64		postmaster;		/* its pid: what a server that is gone had cached is nobody's any more */
+	/* its pid: what a server that is gone had cached is nobody's any more */
+	int64		postmaster;
 	int64		claimed_at;		/* TimestampTz, 0: it does not want the turn */
 	int64		pid;			/* of the process that wants it, */
 	int64		holds;			/* or has it */
@@ -102,7 +103,8 @@ open_own(const char *suffix, mode_t mode)
 		if (fd < 0 && errno == EEXIST)
 			fd = open(path, flags);
 		else if (fd >= 0)
-			(void) fchmod(fd, mode);	/* it is new, and the umask took away what others may read */
+			/* it is new, and the umask took away what others may read */
+			(void) fchmod(fd, mode);
 	}
 	if (fd >= 0 && is_sound(fd, geteuid(), (mode_t) 07777 & ~mode))
 		return fd;
@@ -179,7 +181,10 @@ entry_of(Ledger *ledger, uint64 cluster)
 	return stalest;
 }
 
-/* Changes our own ledger, which other clusters of this user change too.  Nothing when that cannot be. */
+/*
+ * Changes our own ledger, which other clusters of this user change too.  Nothing when that cannot
+ * be.
+ */
 static void
 change_ledger(void (*change) (Ledger *ledger, Entry *mine, void *arg), void *arg)
 {
@@ -407,7 +412,10 @@ note_bytes(Ledger *ledger, Entry *mine, void *arg)
 	const Noted *noted = arg;
 	int64		now = (int64) time(NULL);
 
-	/* what was restored long ago, or for a server that has been restarted since, is no sum to add to */
+	/*
+	 * what was restored long ago, or for a server that has been restarted since, is no sum to add
+	 * to
+	 */
 	if (!noted->add || mine->postmaster != PostmasterPid || mine->at < now - REMEMBERED_SECONDS)
 		mine->bytes = 0;
 	mine->bytes += Min(noted->bytes, PG_UINT64_MAX - mine->bytes);

@@ -17,7 +17,7 @@
 
 #include "datatype/timestamp.h"
 
-#include "kernel/loader.h"
+#include "kernel/probe.h"
 
 /* A cluster's turn to restore; zero-initialised. */
 typedef struct HostTurn

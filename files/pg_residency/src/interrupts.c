@@ -37,7 +37,8 @@ session_wait(void *arg, long microseconds)
 {
 	if (microseconds > 0 && !InterruptPending)
 		sleep_or_wake(microseconds, *(uint32 *) arg);
-	return InterruptPending;
+	/* where they are held off CHECK_FOR_INTERRUPTS() does nothing, and the caller would not end */
+	return InterruptPending && INTERRUPTS_CAN_BE_PROCESSED();
 }
 
 void

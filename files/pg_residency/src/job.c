@@ -32,7 +32,10 @@ end_job(Run *run, JobState state, const char *message)
 	strlcpy(run->job.message, message, sizeof(run->job.message));
 }
 
-/* True when the job must end; its state and message then say why.  Sleeps before that, 0 for not at all. */
+/*
+ * True when the job must end; its state and message then say why.  Sleeps before that, 0 for not at
+ * all.
+ */
 static bool
 run_wait(void *arg, long microseconds)
 {
@@ -50,7 +53,8 @@ run_wait(void *arg, long microseconds)
 	else if (QueryCancelPending)
 		end_job(run, JOB_CANCELED, "canceled by residency_cancel()");
 	else if (run->deadline != 0 && now >= run->deadline)
-		end_job(run, JOB_CANCELED, psprintf("its time limit of %d s was reached", run->job.settings.time_limit));
+		end_job(run, JOB_CANCELED,
+				psprintf("its time limit of %d s was reached", run->job.settings.time_limit));
 	else if (InterruptPending)
 		CHECK_FOR_INTERRUPTS();
 	/* an end is written with its time, when everything has been given back */
@@ -58,7 +62,8 @@ run_wait(void *arg, long microseconds)
 	{
 		if (!PostmasterIsAlive())
 			proc_exit(1);
-		run->job.budget_bytes = (int64) Min(allowance_budget(&run->control.allowance), (uint64) PG_INT64_MAX);
+		run->job.budget_bytes =
+			(int64) Min(allowance_budget(&run->control.allowance), (uint64) PG_INT64_MAX);
 		job_write(run->fd, &run->job);
 		run->written_at = now;
 	}
@@ -79,7 +84,10 @@ run_progress(void *arg, uint32 blocks)
 
 /* --- the job --- */
 
-/* one restore at a time in a cluster; the lock is held until the process ends, whichever way it does */
+/*
+ * one restore at a time in a cluster; the lock is held until the process ends, whichever way it
+ * does
+ */
 static void
 take_cluster(Run *run)
 {
@@ -89,7 +97,10 @@ take_cluster(Run *run)
 				 errmsg("another restore is running")));
 }
 
-/* one restore at a time on a host: the others wait for their turn, and for the memory that is left then */
+/*
+ * one restore at a time on a host: the others wait for their turn, and for the memory that is left
+ * then
+ */
 static void
 take_host(Run *run)
 {
@@ -153,7 +164,8 @@ work_off(Run *run)
 		return;
 	allowance_begin(&run->control.allowance, (uint64) settings->budget, (uint64) settings->rate,
 					settings->max_io_pressure);
-	run->job.budget_bytes = (int64) Min(allowance_budget(&run->control.allowance), (uint64) PG_INT64_MAX);
+	run->job.budget_bytes =
+		(int64) Min(allowance_budget(&run->control.allowance), (uint64) PG_INT64_MAX);
 	job_write(run->fd, &run->job);
 	restore_segments(run);
 	if (settings->shared_buffers && job_is_alive(&run->job))
@@ -180,7 +192,8 @@ void
 job_run(int number)
 {
 	MemoryContext before = CurrentMemoryContext;
-	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "residency job", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext context =
+		AllocSetContextCreate(TopMemoryContext, "residency job", ALLOCSET_DEFAULT_SIZES);
 	Run		   *run = MemoryContextAllocHuge(context, sizeof(Run));
 
 	MemoryContextSwitchTo(context);
@@ -213,9 +226,9 @@ job_run(int number)
 	run->job.finished_at = GetCurrentTimestamp();
 	job_write(run->fd, &run->job);
 	job_forget_plan(number);
-	ereport(LOG,
-			(errmsg("restore of snapshot \"%s\" (job %d) is %s: " INT64_FORMAT " of " INT64_FORMAT " blocks resident, " INT64_FORMAT " loaded",
-					run->job.snapshot, run->job.job, job_state_name(run->job.state),
-					run->job.total.resident, run->job.wanted, run->job.total.loaded)));
+	ereport(LOG, (errmsg("restore of snapshot \"%s\" (job %d) is %s: " INT64_FORMAT
+						 " of " INT64_FORMAT " blocks resident, " INT64_FORMAT " loaded",
+						 run->job.snapshot, run->job.job, job_state_name(run->job.state),
+						 run->job.total.resident, run->job.wanted, run->job.total.loaded)));
 	MemoryContextSwitchTo(before);
 }

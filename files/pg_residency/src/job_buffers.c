@@ -16,7 +16,10 @@ has_buffers(const struct sf_segment *segment)
 	return segment->layers[SF_BUFFERS_COOL].blocks + segment->layers[SF_BUFFERS_HOT].blocks > 0;
 }
 
-/* the databases that have something in shared buffers to bring back, InvalidOid for the shared catalogs */
+/*
+ * the databases that have something in shared buffers to bring back, InvalidOid for the shared
+ * catalogs
+ */
 static List *
 databases_of(const Run *run)
 {
@@ -134,6 +137,27 @@ database_is_gone(const Run *run, Oid database)
 	return true;
 }
 
+/*
+ * What was reclaimed since it was loaded comes into the page cache again, for the worker only
+ * copies.
+ */
+static void
+stage_again(Run *run, Oid database, bool with_shared)
+{
+	for (int i = 0; i < run->job.segments && !run_must_end(run); i++)
+	{
+		Oid			here = run->plan[i].database;
+		JobSegment	segment;
+
+		if (!has_buffers(&run->plan[i]) ||
+			!(here == database || (with_shared && here == InvalidOid)))
+			continue;
+		job_read_segment(run->fd, i, &segment);
+		if (segment.outcome.wanted > 0)
+			restore_again(run, i, &segment);
+	}
+}
+
 /* has a worker fill the buffers of each database; which of them are to be left alone */
 static List *
 fill_databases(Run *run)
@@ -152,6 +176,7 @@ fill_databases(Run *run)
 		bool		is_template = false;
 		const char *problem;
 
+		stage_again(run, database, shared);
 		if (run_must_end(run))
 			break;
 		problem = buffer_worker_run(run->job.job, database, shared, run->control.wait, run,

@@ -3,8 +3,8 @@
  *
  * pgsql_tmp.job.<number> is
  *
- *   head      HEAD_BYTES: magic and version (u32 each), the fields of Job as put_head() has them, and
- *             in the last four bytes the CRC-32C of the others
+ *   head      HEAD_BYTES: magic and version (u32 each), the fields of Job as put_head() has them,
+ *             and in the last four bytes the CRC-32C of the others
  *   segments  RECORD_BYTES each, in the order of the plan: the fields of JobSegment as
  *             job_write_segment() has them, and the CRC-32C of these
  *
@@ -173,8 +173,9 @@ get_head(const uint8 *head, Job *job)
 	memcpy(job->message, p, sizeof(job->message));
 	/* the checksum finds damage, and no more than that */
 	return state <= LAST_STATE && job->segments >= 0 && job->pid >= 0 &&
-		job->snapshot[sizeof(job->snapshot) - 1] == '\0' && job->message[sizeof(job->message) - 1] == '\0' &&
-		IS_VALID_TIMESTAMP(job->started_at) && IS_VALID_TIMESTAMP(job->finished_at);
+		   job->snapshot[sizeof(job->snapshot) - 1] == '\0' &&
+		   job->message[sizeof(job->message) - 1] == '\0' &&
+		   IS_VALID_TIMESTAMP(job->started_at) && IS_VALID_TIMESTAMP(job->finished_at);
 }
 
 void
@@ -264,7 +265,8 @@ job_read_segment(int fd, int n, JobSegment *segment)
 	{
 		if (i > 0)
 			pg_usleep(1000);
-		if (pg_pread(fd, record, RECORD_BYTES, RECORD_AT(n)) == RECORD_BYTES && get_segment(record, segment))
+		if (pg_pread(fd, record, RECORD_BYTES, RECORD_AT(n)) == RECORD_BYTES &&
+			get_segment(record, segment))
 			return;
 	}
 	ereport(ERROR,
@@ -341,7 +343,9 @@ write_segments(int fd, const RestorePlan *plan)
 	for (int i = 0; i < plan->count; i++)
 	{
 		const struct sf_segment *s = &plan->segments[i];
-		JobSegment	segment = {.number = plan->numbers[i], .id = segment_id_of(s), .blocks = s->blocks};
+		JobSegment segment = {.number = plan->numbers[i],
+							  .id = segment_id_of(s),
+							  .blocks = s->blocks};
 
 		if (plan->absent[i])
 			segment.outcome.reason = REASON_UNLOGGED;
@@ -456,7 +460,8 @@ job_read(int number, Job *job)
 		(job->state == JOB_STARTING && !residency_is_locked(LOCK_START, 0)))
 	{
 		job->state = JOB_INTERRUPTED;
-		strlcpy(job->message, "its worker ended without a word: it was killed, or the server crashed",
+		strlcpy(job->message,
+				"its worker ended without a word: it was killed, or the server crashed",
 				sizeof(job->message));
 	}
 	return true;

@@ -2,7 +2,8 @@
  * job_file.h - a job's files: its state, what became of its segments, and its plan
  *
  * Files and not shared memory, because that would have to be asked for when the server starts, and
- * because they still tell what happened after a restart.  Their names keep them out of base backups.
+ * because they still tell what happened after a restart.  Their names keep them out of base
+ * backups.
  */
 #ifndef RESIDENCY_JOB_FILE_H
 #define RESIDENCY_JOB_FILE_H
@@ -81,8 +82,8 @@ extern void job_remove(int number);
 extern int *job_numbers(int *count);
 
 /*
- * Reads a job's state; false when there is no such job.  One that says it is alive, but whose worker
- * does not hold the lock any more, was interrupted.
+ * Reads a job's state; false when there is no such job.  One that says it is alive, but whose
+ * worker does not hold the lock any more, was interrupted.
  */
 extern bool job_read(int number, Job *job);
 
@@ -114,6 +115,6 @@ extern bool job_reader_next(JobReader *reader, JobSegment *segment);
 extern void job_reader_close(JobReader *reader);
 
 /* The error for a number that no job has. */
-extern void report_no_job(int number) pg_attribute_noreturn();
+extern void report_no_job(int number) __attribute__((noreturn));
 
 #endif

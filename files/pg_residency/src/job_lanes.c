@@ -166,7 +166,8 @@ make_lanes(Run *run)
 	struct stat st;
 
 	if (stat("base", &st) != 0)
-		ereport(ERROR, (errcode_for_file_access(), errmsg("could not stat directory \"base\": %m")));
+		ereport(ERROR,
+				(errcode_for_file_access(), errmsg("could not stat directory \"base\": %m")));
 	run->lanes[0].device = device_numbered(&run->control.devices, st.st_dev);
 	run->nlanes = 1;
 	dir = AllocateDir("pg_tblspc");
@@ -230,7 +231,8 @@ begin_next(Run *run, Lane *lane)
 		job_read_segment(run->fd, begun->n, &begun->segment);
 	} while (run->nlanes > 1 && lane_of(run, &begun->segment) != lane);
 	if (begun->context == NULL)
-		begun->context = AllocSetContextCreate(run->context, "residency segment", ALLOCSET_DEFAULT_SIZES);
+		begun->context =
+			AllocSetContextCreate(run->context, "residency segment", ALLOCSET_DEFAULT_SIZES);
 	begun->work = NULL;
 	begun->wanted = begun->segment.outcome.wanted;
 	if (begun->wanted > 0 && !begin_or_record(run, begun, any_begun(run)))
@@ -260,8 +262,8 @@ finish_any(Run *run, Lane *preferred)
 }
 
 /*
- * Asks for the lane's segments; with other lanes beside it, only for as much as its window holds, and without waiting.
- * False when nothing is left to ask for.
+ * Asks for the lane's segments; with other lanes beside it, only for as much as its window holds,
+ * and without waiting. False when nothing is left to ask for.
  */
 static bool
 fill_lane(Run *run, Lane *lane)
@@ -271,7 +273,8 @@ fill_lane(Run *run, Lane *lane)
 
 	while (!run_must_end(run))
 	{
-		Begun	   *newest = &lane->begun[(lane->first + lane->count - 1 + SIDE_BY_SIDE) % SIDE_BY_SIDE];
+		Begun *newest =
+			&lane->begun[(lane->first + lane->count - 1 + SIDE_BY_SIDE) % SIDE_BY_SIDE];
 
 		if (lane->count > 0 && newest->work != NULL && !send_or_record(run, newest, wait))
 			return true;
@@ -329,7 +332,8 @@ restore_again(Run *run, int n, JobSegment *segment)
 	SegmentOutcome *o = &begun.segment.outcome;
 	SegmentOutcome before = segment->outcome;
 
-	begun.context = AllocSetContextCreate(run->context, "residency segment", ALLOCSET_DEFAULT_SIZES);
+	begun.context =
+		AllocSetContextCreate(run->context, "residency segment", ALLOCSET_DEFAULT_SIZES);
 	(void) begin_or_record(run, &begun, false);
 	finish_or_record(run, &begun);
 	o->gone += begun.wanted - o->wanted;

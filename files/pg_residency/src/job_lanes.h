@@ -10,8 +10,8 @@
 extern void restore_segments(Run *run);
 
 /*
- * Once more for the n-th of the plan, which is done: what has left both caches since comes in again,
- * and its outcome is the one of now.
+ * Once more for the n-th of the plan, which is done: what has left both caches since comes in
+ * again, and its outcome is the one of now.
  */
 extern void restore_again(Run *run, int n, JobSegment *segment);
 

@@ -70,7 +70,8 @@ job_values(const Job *job, Datum *values, bool *nulls)
 	nulls[1] = nulls[2] = at == NULL;
 	if (at != NULL)
 	{
-		values[1] = PointerGetDatum(cstring_to_text_with_len(job->snapshot, (int) (at - job->snapshot)));
+		values[1] =
+			PointerGetDatum(cstring_to_text_with_len(job->snapshot, (int) (at - job->snapshot)));
 		values[2] = Int32GetDatum(atoi(at + 1));
 	}
 	values[3] = CStringGetTextDatum(job_state_name(job->state));

@@ -222,7 +222,9 @@ names_read(const char *path)
 const NamedRelation *
 names_find(const Names *names, Oid database, Oid tablespace, RelFileNumber relfilenumber)
 {
-	NamedRelation key = {.database = database, .tablespace = tablespace, .relfilenumber = relfilenumber};
+	NamedRelation key = {.database = database,
+						 .tablespace = tablespace,
+						 .relfilenumber = relfilenumber};
 
 	if (names->count == 0)
 		return NULL;
@@ -272,8 +274,9 @@ names_text(const char *utf8)
 		int			room = length * MAX_CONVERSION_GROWTH + 1;
 		char	   *converted = palloc(room);
 
-		if (pg_do_encoding_conversion_buf(conversion, PG_UTF8, encoding, (unsigned char *) s, length,
-										  (unsigned char *) converted, room, true) == length)
+		if (pg_do_encoding_conversion_buf(conversion, PG_UTF8, encoding, (unsigned char *) s,
+										  length, (unsigned char *) converted, room,
+										  true) == length)
 			return cstring_to_text(converted);
 	}
 	for (char *c = s; *c != '\0'; c++)

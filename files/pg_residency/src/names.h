@@ -26,7 +26,8 @@ typedef struct NamedRelation
 	char	   *owner_name;		/* NULL without an owner */
 	char	  **partition_of;	/* the partitioned tables above it or its table, */
 	int			npartition_of;	/* that many */
-	char	   *problem;		/* of a database: why its relations are not named; NULL when they are */
+	/* of a database: why its relations are not named; NULL when they are */
+	char	   *problem;
 } NamedRelation;
 
 #define KIND_TOAST_INDEX 'T'

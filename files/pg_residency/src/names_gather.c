@@ -57,7 +57,8 @@ PGDLLEXPORT void pg_residency_names_main(Datum unused);
 static void
 answer_path(const NamesTask *task, char *path)
 {
-	snprintf(path, MAXPGPATH, "%s.names.%d.%u", RESIDENCY_TEMP_PREFIX, (int) task->asker, task->database);
+	snprintf(path, MAXPGPATH, "%s.names.%d.%u", RESIDENCY_TEMP_PREFIX, (int) task->asker,
+			 task->database);
 }
 
 /* --- gathering, in a database --- */
@@ -104,7 +105,10 @@ oid_table(const char *name, size_t entry)
 	return hash_create(name, 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/* calls `each` with each row of a catalog; no SQL is run, so nothing that a database's owner made is */
+/*
+ * calls `each` with each row of a catalog; no SQL is run, so nothing that a database's owner made
+ * is
+ */
 static void
 scan_catalog(Oid catalog, void (*each) (HeapTuple tuple, Catalogs *c), Catalogs *c)
 {
@@ -192,7 +196,10 @@ spelled(const Catalogs *c, const Class *class)
 					quote_identifier(NameStr(class->name)));
 }
 
-/* the files that a snapshot has of this database, as OidPair of relfilenumber and tablespace; NULL: all count */
+/*
+ * the files that a snapshot has of this database, as OidPair of relfilenumber and tablespace; NULL:
+ * all count
+ */
 static HTAB *
 wanted_files(const NamesTask *task)
 {
@@ -209,7 +216,9 @@ wanted_files(const NamesTask *task)
 	snprintf(path, sizeof(path), "%s.snapshot.%d", RESIDENCY_TEMP_PREFIX, (int) task->asker);
 	data = (uint8 *) read_whole_file(path, &size);
 	if (data == NULL || sf_check(data, size, &header, check_for_interrupts) != NULL)
-		elog(ERROR, "snapshot file \"%s\" is not there any more", path);
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("the snapshot whose names were asked for was given up")));
 	files = oid_table("residency files", sizeof(OidPair));
 	while (sf_next_segment(data, &header, &at, &segment))
 		if (segment.database == task->database || segment.database == InvalidOid)
@@ -287,12 +296,12 @@ database_name(char **name)
 static void
 gather(const NamesTask *task, StringInfo out)
 {
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "residency names", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext context =
+		AllocSetContextCreate(CurrentMemoryContext, "residency names", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext before = MemoryContextSwitchTo(context);
-	Catalogs	c = {
-		oid_table("residency classes", sizeof(Class)), oid_table("residency schemas", sizeof(NamedSpace)),
-		oid_table("residency partitions", sizeof(OidPair))
-	};
+	Catalogs c = {oid_table("residency classes", sizeof(Class)),
+				  oid_table("residency schemas", sizeof(NamedSpace)),
+				  oid_table("residency partitions", sizeof(OidPair))};
 	HTAB	   *files = wanted_files(task);
 	char	   *name = "";
 	const char *problem = database_name(&name);
@@ -319,7 +328,8 @@ gather(const NamesTask *task, StringInfo out)
 		while ((class = hash_seq_search(&all)) != NULL)
 		{
 			if (class->relfilenumber == 0 ||
-				(class->shared ? !task->with_shared : problem != NULL || !OidIsValid(task->database)))
+				(class->shared ? !task->with_shared :
+								 problem != NULL || !OidIsValid(task->database)))
 				continue;
 			if (files == NULL || hash_search(files, &class->relfilenumber, HASH_FIND, NULL) != NULL)
 				put_class(out, &c, class);
@@ -369,7 +379,8 @@ start_worker(const NamesTask *task)
 	memcpy(worker.bgw_extra, task, sizeof(*task));
 	strlcpy(worker.bgw_library_name, "pg_residency", sizeof(worker.bgw_library_name));
 	strlcpy(worker.bgw_function_name, "pg_residency_names_main", sizeof(worker.bgw_function_name));
-	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency names (database %u)", task->database);
+	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency names (database %u)",
+			 task->database);
 	strlcpy(worker.bgw_type, "pg_residency names", sizeof(worker.bgw_type));
 	return RegisterDynamicBackgroundWorker(&worker, &handle) ? handle : NULL;
 }
@@ -455,7 +466,10 @@ gather_all(const Oid *databases, int count, bool of_snapshot, StringInfo out)
 		shared |= databases[i] == InvalidOid;
 	if (MakePGDirectory(RESIDENCY_DIR) == 0 || errno == EEXIST)
 		remove_leftovers();
-	/* the shared catalogs are in every database: the one at hand tells of them, or the first that answers */
+	/*
+	 * the shared catalogs are in every database: the one at hand tells of them, or the first that
+	 * answers
+	 */
 	if (shared && OidIsValid(MyDatabaseId))
 	{
 		NamesTask	task = {.asker = MyProcPid, .with_shared = true, .of_snapshot = of_snapshot};
@@ -465,9 +479,10 @@ gather_all(const Oid *databases, int count, bool of_snapshot, StringInfo out)
 	}
 	for (int i = 0; i < count; i++)
 	{
-		NamesTask	task = {
-			.database = databases[i], .asker = MyProcPid, .with_shared = shared, .of_snapshot = of_snapshot
-		};
+		NamesTask task = {.database = databases[i],
+						  .asker = MyProcPid,
+						  .with_shared = shared,
+						  .of_snapshot = of_snapshot};
 		const char *problem;
 
 		CHECK_FOR_INTERRUPTS();

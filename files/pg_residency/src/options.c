@@ -20,8 +20,8 @@ option_count(const char *key, const JsonbValue *value, int64 least, int64 most)
 
 	if (value->type == jbvNumeric)
 	{
-		Datum		rounded = DirectFunctionCall2(numeric_round, NumericGetDatum(value->val.numeric),
-												  Int32GetDatum(0));
+		Datum rounded = DirectFunctionCall2(numeric_round, NumericGetDatum(value->val.numeric),
+											Int32GetDatum(0));
 		Datum		low = DirectFunctionCall1(int8_numeric, Int64GetDatum(least));
 		Datum		high = DirectFunctionCall1(int8_numeric, Int64GetDatum(most));
 
@@ -33,7 +33,8 @@ option_count(const char *key, const JsonbValue *value, int64 least, int64 most)
 	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"%s\" must be a number from " INT64_FORMAT " to " INT64_FORMAT, key, least, most)));
+				 errmsg("option \"%s\" must be a number from " INT64_FORMAT " to " INT64_FORMAT,
+						key, least, most)));
 	return n;
 }
 
@@ -47,7 +48,10 @@ option_bool(const char *key, const JsonbValue *value)
 	return value->val.boolean;
 }
 
-/* the numbers of an array, or of an array of arrays of `width` numbers, one behind another; their count to `count` */
+/*
+ * the numbers of an array, or of an array of arrays of `width` numbers, one behind another; their
+ * count to `count`
+ */
 static int64 *
 option_numbers(const char *key, JsonbValue *value, int width, int64 most, int *count)
 {
@@ -79,8 +83,9 @@ option_numbers(const char *key, JsonbValue *value, int width, int64 most, int *c
 	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 width > 1 ? errmsg("option \"%s\" must be an array of arrays of %d numbers", key, width) :
-				 errmsg("option \"%s\" must be an array of numbers", key)));
+				 width > 1 ? errmsg("option \"%s\" must be an array of arrays of %d numbers", key,
+									width) :
+							 errmsg("option \"%s\" must be an array of numbers", key)));
 	return numbers;
 }
 
@@ -90,10 +95,12 @@ report_unknown_option(const char *key)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("unrecognized option \"%s\"", key),
-			 errhint("The options are \"budget\" (bytes), \"rate\" (bytes per second), \"time_limit\" (seconds), "
+			 errhint("The options are \"budget\" (bytes), \"rate\" (bytes per second), "
+					 "\"time_limit\" (seconds), \"turn_wait\" (seconds), "
 					 "\"segments\" (numbers of the snapshot's segments), \"whole\" ([tablespace, database, relfilenumber] each), "
-					 "\"shared_buffers\" (true: fill them too), \"aggressive\" (true: use the full bandwidth), "
-					 "\"max_io_pressure\" (percent), \"gap_blocks\" and \"turn_wait\" (seconds).")));
+					 "\"shared_buffers\" (true: fill them too), "
+					 "\"aggressive\" (true: use the full bandwidth), "
+					 "\"max_io_pressure\" (percent) and \"gap_blocks\".")));
 }
 
 static void

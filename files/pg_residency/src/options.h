@@ -16,7 +16,8 @@ typedef struct JobSettings
 	int32		time_limit;		/* 0: none */
 	int32		turn_wait;		/* for a restore of another operating system user's cluster */
 	int32		gap_blocks;		/* -1: what the device makes worthwhile */
-	int32		max_io_pressure;	/* percent of time that a process waits for a disk; 0: not looked at */
+	/* percent of time that a process waits for a disk; 0: not looked at */
+	int32		max_io_pressure;
 	bool		aggressive;
 	bool		shared_buffers; /* are to be filled again too */
 } JobSettings;
@@ -27,7 +28,8 @@ typedef struct JobOptions
 	bool		selected;		/* only these segments, in this order */
 	int64	   *segments;		/* their numbers in the snapshot */
 	int			nsegments;
-	int64	   *whole;			/* tablespace, database, relfilenumber, one relation behind another */
+	/* tablespace, database, relfilenumber, one relation behind another */
+	int64	   *whole;
 	int			nwhole;			/* numbers */
 } JobOptions;
 

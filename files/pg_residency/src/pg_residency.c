@@ -15,7 +15,9 @@
 
 PG_MODULE_MAGIC;
 
-/* The version of the extension that has the function, as its database has it; NULL when none has. */
+/*
+ * The version of the extension that has the function, as its database has it; NULL when none has.
+ */
 static char *
 version_of_extension(Oid function)
 {
@@ -29,13 +31,15 @@ version_of_extension(Oid function)
 	if (!OidIsValid(extension))
 		return NULL;
 	catalog = table_open(ExtensionRelationId, AccessShareLock);
-	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
+	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(extension));
 	scan = systable_beginscan(catalog, ExtensionOidIndexId, true, NULL, 1, &key);
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))
 	{
 		bool		isnull;
-		Datum		value = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(catalog), &isnull);
+		Datum value =
+			heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(catalog), &isnull);
 
 		if (!isnull)
 			version = TextDatumGetCString(value);
@@ -61,9 +65,10 @@ is_newer(const char *version, const char *other)
 }
 
 /*
- * A library and the SQL of another version may meet: after an upgrade of the package, before ALTER EXTENSION UPDATE; or
- * after that, in a session that has the library of before. Filling a row that has other columns would read memory that is
- * not ours; a function whose columns are the same works on.
+ * A library and the SQL of another version may meet: after an upgrade of the package, before ALTER
+ * EXTENSION UPDATE; or after that, in a session that has the library of before. Filling a row that
+ * has other columns would read memory that is not ours; a function whose columns are the same works
+ * on.
  */
 static void
 check_columns(FunctionCallInfo fcinfo, TupleDesc tupdesc, int columns)

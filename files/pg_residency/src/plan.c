@@ -18,8 +18,9 @@
 uint64
 segment_heat(const struct sf_segment *segment)
 {
-	return segment->layers[SF_PAGE_CACHE].blocks + 2 * (uint64) segment->layers[SF_BUFFERS_COOL].blocks +
-		4 * (uint64) segment->layers[SF_BUFFERS_HOT].blocks;
+	return segment->layers[SF_PAGE_CACHE].blocks +
+		   2 * (uint64) segment->layers[SF_BUFFERS_COOL].blocks +
+		   4 * (uint64) segment->layers[SF_BUFFERS_HOT].blocks;
 }
 
 void
@@ -41,9 +42,9 @@ typedef struct Numbered
 } Numbered;
 
 /*
- * What matters most first, should the budget or the time not reach for all: by heat per block.  The page cache's map
- * does not tell how often a block was used, but a segment that was cached as a whole was used more than one of which
- * some blocks were left.
+ * What matters most first, should the budget or the time not reach for all: by heat per block.  The
+ * page cache's map does not tell how often a block was used, but a segment that was cached as a
+ * whole was used more than one of which some blocks were left.
  */
 static int
 compare_numbered(const void *a, const void *b)
@@ -73,7 +74,8 @@ add_segment(RestorePlan *plan, int *room, const struct sf_segment *segment, int3
 	plan->segments[plan->count] = *segment;
 	plan->numbers[plan->count] = number;
 	/* on a standby what an unlogged relation holds was never there */
-	plan->absent[plan->count] = RecoveryInProgress() && id.fork != INIT_FORKNUM && segment_is_unlogged(&id);
+	plan->absent[plan->count] =
+		RecoveryInProgress() && id.fork != INIT_FORKNUM && segment_is_unlogged(&id);
 	if (!plan->absent[plan->count])
 		plan->wanted += segment->wanted;
 	plan->count++;
@@ -81,7 +83,8 @@ add_segment(RestorePlan *plan, int *room, const struct sf_segment *segment, int3
 
 /* the snapshot's segments, or those of them that were asked for in the order in which they were */
 static void
-plan_snapshot(RestorePlan *plan, int *room, const ResidencySnapshot *snapshot, const JobOptions *options)
+plan_snapshot(RestorePlan *plan, int *room, const ResidencySnapshot *snapshot,
+			  const JobOptions *options)
 {
 	const struct sf_segment *segments = snapshot_segments(snapshot);
 	int			most = (int) snapshot->header.segments;
@@ -130,7 +133,8 @@ whole_segment(const SegmentId *id, uint32 blocks, struct sf_segment *segment)
 static void
 plan_whole(RestorePlan *plan, int *room, const int64 *numbers)
 {
-	SegmentId	id = {(Oid) numbers[0], (Oid) numbers[1], (RelFileNumber) numbers[2], MAIN_FORKNUM, 0};
+	SegmentId id = {(Oid) numbers[0], (Oid) numbers[1], (RelFileNumber) numbers[2], MAIN_FORKNUM,
+					0};
 	struct sf_segment segment;
 	char		path[MAXPGPATH];
 	uint32		blocks;
@@ -192,7 +196,8 @@ plan_write(const RestorePlan *plan, const char *path)
 		const struct sf_segment *s = &plan->segments[i];
 
 		errno = 0;
-		if (pg_pwrite(fd, s->raw, s->raw_size, SF_HEADER_BYTES + (off_t) header.body_size) != (ssize_t) s->raw_size)
+		if (pg_pwrite(fd, s->raw, s->raw_size, SF_HEADER_BYTES + (off_t) header.body_size) !=
+			(ssize_t) s->raw_size)
 			report_write_error(path);
 		header.body_crc = sf_crc32c(header.body_crc, s->raw, s->raw_size);
 		header.body_size += s->raw_size;

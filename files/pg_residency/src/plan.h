@@ -38,6 +38,7 @@ extern uint32 plan_write(const RestorePlan *plan, const char *path);
 extern struct sf_segment *plan_read(const char *path, uint32 crc, int count);
 
 /* the error for a number that the snapshot does not have */
-extern void report_no_segment(const ResidencySnapshot *snapshot, int number) pg_attribute_noreturn();
+extern void report_no_segment(const ResidencySnapshot *snapshot, int number)
+	__attribute__((noreturn));
 
 #endif

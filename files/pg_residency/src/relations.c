@@ -11,7 +11,7 @@
 #include "utils/acl.h"
 #include "utils/lsyscache.h"
 
-static void report_no_relation(Oid relid) pg_attribute_noreturn();
+static void report_no_relation(Oid relid) __attribute__((noreturn));
 
 static void
 report_no_relation(Oid relid)

@@ -1,9 +1,9 @@
 /*
  * restore_worker.c - the background worker of a job
  *
- * A worker and not a long statement: a statement would hold back xmin, be cancelled by recovery conflicts on a standby,
- * and end with its connection.  The worker has no database and needs no preloading.  What it loads is charged to the
- * server's own memory cgroup.
+ * A worker and not a long statement: a statement would hold back xmin, be cancelled by recovery
+ * conflicts on a standby, and end with its connection.  The worker has no database and needs no
+ * preloading.  What it loads is charged to the server's own memory cgroup.
  */
 #include "restore_worker.h"
 
@@ -39,7 +39,8 @@ refuse_second_job(void)
 	Job			job;
 
 	while (count-- > 0)
-		if (job_read(numbers[count], &job) && (job.state == JOB_RUNNING || job.state == JOB_WAITING))
+		if (job_read(numbers[count], &job) &&
+			(job.state == JOB_RUNNING || job.state == JOB_WAITING))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 job.snapshot[0] == '\0' ? errmsg("job %d is restoring relations", job.job) :
@@ -60,7 +61,8 @@ register_worker(int number)
 	worker.bgw_main_arg = Int32GetDatum(number);
 	worker.bgw_notify_pid = MyProcPid;
 	strlcpy(worker.bgw_library_name, "pg_residency", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "pg_residency_restore_main", sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_function_name, "pg_residency_restore_main",
+			sizeof(worker.bgw_function_name));
 	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency restore (job %d)", number);
 	strlcpy(worker.bgw_type, "pg_residency restore", sizeof(worker.bgw_type));
 	if (!RegisterDynamicBackgroundWorker(&worker, &handle))

@@ -15,8 +15,8 @@
 #include "shared_buffers.h"
 
 /*
- * Blocks read although not wanted, to save a request, where the device has not been measured: 16 KiB is about what a
- * local SSD makes worthwhile.
+ * Blocks read although not wanted, to save a request, where the device has not been measured: 16
+ * KiB is about what a local SSD makes worthwhile.
  */
 #define DEFAULT_GAP_BLOCKS 2
 
@@ -96,8 +96,9 @@ outcome_reason(const SegmentOutcome *o)
 }
 
 /*
- * In the page cache now; `map` has the work's blocks.  cachestat(2) counts pages that are still on their way: so it is
- * believed to have found a file full only when all that was asked for has been seen to arrive.
+ * In the page cache now; `map` has the work's blocks.  cachestat(2) counts pages that are still on
+ * their way: so it is believed to have found a file full only when all that was asked for has been
+ * seen to arrive.
  */
 static void
 map_segment(const SegmentWork *work, bool arrived, uint8 *map)
@@ -119,7 +120,8 @@ find_needed(const SegmentWork *work, const uint8 *resident, uint8 *need)
 
 	for (size_t i = 0; i < bytes; i++)
 		need[i] = work->want[i] & (uint8) ~resident[i];
-	for (uint32 b = pc_next(need, work->blocks, 0, true); b < work->blocks; b = pc_next(need, work->blocks, b + 1, true))
+	for (uint32 b = pc_next(need, work->blocks, 0, true); b < work->blocks;
+		 b = pc_next(need, work->blocks, b + 1, true))
 		if (block_in_shared_buffers(&work->id, b))
 			pc_clear(need, b);
 	return (int64) pc_popcount(need, work->blocks);
@@ -131,7 +133,10 @@ new_map(uint32 nblocks)
 	return palloc0(pc_map_bytes(nblocks) + 1);
 }
 
-/* looks at the segment as it is now: fills wanted, resident and gone.  False when there is nothing more to do. */
+/*
+ * looks at the segment as it is now: fills wanted, resident and gone.  False when there is nothing
+ * more to do.
+ */
 static bool
 open_work(SegmentWork *work, const struct sf_segment *segment)
 {
@@ -219,7 +224,8 @@ cut_to_budget(uint8 *map, uint32 blocks, int64 left)
 {
 	int64		over = 0;
 
-	for (uint32 b = pc_next(map, blocks, 0, true); b < blocks; b = pc_next(map, blocks, b + 1, true))
+	for (uint32 b = pc_next(map, blocks, 0, true); b < blocks;
+		 b = pc_next(map, blocks, b + 1, true))
 		if (left > 0)
 			left--;
 		else
@@ -260,7 +266,8 @@ count_runs(const SegmentWork *work)
 {
 	int64		runs = 0;
 
-	for (uint32 b = pc_next(work->need, work->blocks, 0, true); b < work->blocks; b = pc_next(work->need, work->blocks, b, true))
+	for (uint32 b = pc_next(work->need, work->blocks, 0, true); b < work->blocks;
+		 b = pc_next(work->need, work->blocks, b, true))
 	{
 		b = pc_next(work->need, work->blocks, b, false);
 		runs++;
@@ -279,8 +286,8 @@ device_of(const SegmentWork *work, RestoreControl *control)
 }
 
 /*
- * The gap to read along: what somebody set, or what the device makes worthwhile.  That is measured at the first
- * occasion, on blocks that are needed anyway, and remembered.
+ * The gap to read along: what somebody set, or what the device makes worthwhile.  That is measured
+ * at the first occasion, on blocks that are needed anyway, and remembered.
  */
 static uint32
 choose_gap(const SegmentWork *work, int64 left)
@@ -295,9 +302,11 @@ choose_gap(const SegmentWork *work, int64 left)
 	 * Anew in each restore, for a volume may be throttled now that was not; what was noted is for
 	 * those with little to load, and for those whose rate is limited.
 	 */
-	if (!known->measured && work->control->allowance.pace.rate == 0 && needed >= WORTH_MEASURING &&
-		needed + PC_PROBE_BYTES / BLCKSZ <= left && count_runs(work) > 1 &&
-		pc_probe(work->fd, work->need, work->blocks, &work->loader, &speed) == 0 && speed.requests > 0)
+	if (!known->measured && work->control->allowance.pace.rate == 0 &&
+		needed >= WORTH_MEASURING && needed + PC_PROBE_BYTES / BLCKSZ <= left &&
+		count_runs(work) > 1 &&
+		pc_probe(work->fd, work->need, work->blocks, &work->loader, &speed) == 0 &&
+		speed.requests > 0)
 	{
 		known->speed = speed;
 		known->measured = true;
@@ -316,11 +325,15 @@ prepare_load(SegmentWork *work)
 	int64		left = allowance_blocks_left(&control->allowance);
 	int64		needed;
 
-	work->loader = (struct pc_loader) {
-		.block_size = BLCKSZ, .request_bytes = work->device->request_bytes, .window = control->window,
-		.use_cachestat = work->cachestat, .pace = &control->allowance.pace,
-		.wait = control->wait, .blocked = control->blocked, .progress = control->progress, .arg = control->arg
-	};
+	work->loader = (struct pc_loader){.block_size = BLCKSZ,
+									  .request_bytes = work->device->request_bytes,
+									  .window = control->window,
+									  .use_cachestat = work->cachestat,
+									  .pace = &control->allowance.pace,
+									  .wait = control->wait,
+									  .blocked = control->blocked,
+									  .progress = control->progress,
+									  .arg = control->arg};
 	work->outcome->over_budget = cut_to_budget(work->need, work->blocks, left);
 	needed = (int64) pc_popcount(work->need, work->blocks);
 	if (work->outcome->over_budget == 0)
@@ -341,8 +354,8 @@ prepare_load(SegmentWork *work)
 }
 
 /*
- * The file may have been truncated or dropped while it was loaded: what it has not any more is gone.
- * A file that was unlinked is no relation's, whatever is cached of it.
+ * The file may have been truncated or dropped while it was loaded: what it has not any more is
+ * gone. A file that was unlinked is no relation's, whatever is cached of it.
  */
 static void
 look_for_end(SegmentWork *work)
@@ -416,7 +429,8 @@ settle(SegmentWork *work)
 }
 
 void
-begin_segment(const struct sf_segment *segment, RestoreControl *control, SegmentOutcome *outcome, SegmentWork **work)
+begin_segment(const struct sf_segment *segment, RestoreControl *control,
+			  SegmentOutcome *outcome, SegmentWork **work)
 {
 	*work = new_work(outcome);
 	if (open_work(*work, segment))
@@ -443,7 +457,8 @@ send_segment(SegmentWork *work, bool wait)
 bool
 segment_is_in_flight(const SegmentWork *work)
 {
-	return work->rc == 0 && !work->device->flight.stopped && (!work->file.sent || work->file.in_flight > 0);
+	return work->rc == 0 && !work->device->flight.stopped &&
+		   (!work->file.sent || work->file.in_flight > 0);
 }
 
 void

@@ -76,11 +76,12 @@ typedef struct SegmentWork SegmentWork;
 extern void examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome);
 
 /*
- * Begins to restore a segment, within the budget.  NULL when nothing is missing of it, and the outcome is complete;
- * otherwise send_segment() asks for what is, and finish_segment() completes it.  Meanwhile others can be begun, so that
- * a device has enough to do when segments are small.
+ * Begins to restore a segment, within the budget.  NULL when nothing is missing of it, and the
+ * outcome is complete; otherwise send_segment() asks for what is, and finish_segment() completes
+ * it.  Meanwhile others can be begun, so that a device has enough to do when segments are small.
  *
- * `work`, which is set as soon as there is something to give back, is for abandon_segment() after an error.
+ * `work`, which is set as soon as there is something to give back, is for abandon_segment() after
+ * an error.
  */
 extern void begin_segment(const struct sf_segment *segment, RestoreControl *control,
 						  SegmentOutcome *outcome, SegmentWork **work);
@@ -94,7 +95,10 @@ extern bool send_segment(SegmentWork *work, bool wait);
 /* whether something of the segment is still on its way, or will be */
 extern bool segment_is_in_flight(const SegmentWork *work);
 
-/* Waits for what was asked for, and counts.  When wait() ended it, the outcome says how far it came. */
+/*
+ * Waits for what was asked for, and counts.  When wait() ended it, the outcome says how far it
+ * came.
+ */
 extern void finish_segment(SegmentWork *work);
 
 /* Gives back what an error has left behind. */

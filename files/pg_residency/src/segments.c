@@ -35,7 +35,8 @@ segment_path(const SegmentId *id, char *path)
 	else if (id->tablespace == DEFAULTTABLESPACE_OID)
 		snprintf(dir, sizeof(dir), "base/%u", id->database);
 	else
-		snprintf(dir, sizeof(dir), "pg_tblspc/%u/%s/%u", id->tablespace, TABLESPACE_VERSION_DIRECTORY, id->database);
+		snprintf(dir, sizeof(dir), "pg_tblspc/%u/%s/%u", id->tablespace,
+				 TABLESPACE_VERSION_DIRECTORY, id->database);
 	n = snprintf(path, MAXPGPATH, "%s/%u", dir, id->relfilenumber);
 	if (id->fork != MAIN_FORKNUM)
 		n += snprintf(path + n, MAXPGPATH - n, "_%s", forkNames[id->fork]);
@@ -165,8 +166,9 @@ compare_files(const void *a, const void *b)
 }
 
 /*
- * Whether cachestat(2) tells the truth on the file system of that directory, asked of its PG_VERSION file; every
- * directory that holds a database has one, and the data directory itself.  Remembered by device.
+ * Whether cachestat(2) tells the truth on the file system of that directory, asked of its
+ * PG_VERSION file; every directory that holds a database has one, and the data directory itself.
+ * Remembered by device.
  */
 static bool
 cachestat_is_honest(const char *dir, int fd)
@@ -308,13 +310,15 @@ visit_directory(Walk *walk, const char *dir, Oid tablespace, Oid database)
 
 	for (size_t i = 0; i < nfiles; i++)
 	{
-		SegmentId	id = {tablespace, database, files[i].relfilenumber, files[i].fork, files[i].segment};
+		SegmentId id = {tablespace, database, files[i].relfilenumber, files[i].fork,
+						files[i].segment};
 
 		CHECK_FOR_INTERRUPTS();
 		if (i == 0 || files[i].relfilenumber != files[i - 1].relfilenumber)
 		{
 			unlogged = false;
-			for (size_t k = i; k < nfiles && files[k].relfilenumber == id.relfilenumber && !unlogged; k++)
+			for (size_t k = i;
+				 k < nfiles && files[k].relfilenumber == id.relfilenumber && !unlogged; k++)
 				unlogged = files[k].fork == INIT_FORKNUM;
 		}
 		visit_file(walk, dir, &id, unlogged, &honest);
@@ -381,7 +385,8 @@ visit_all(Walk *walk, Oid database)
 	{
 		char		path[MAXPGPATH];
 
-		snprintf(path, sizeof(path), "pg_tblspc/%u/%s", lfirst_oid(cell), TABLESPACE_VERSION_DIRECTORY);
+		snprintf(path, sizeof(path), "pg_tblspc/%u/%s", lfirst_oid(cell),
+				 TABLESPACE_VERSION_DIRECTORY);
 		visit_databases(walk, path, lfirst_oid(cell), database);
 	}
 	list_free(tablespaces);

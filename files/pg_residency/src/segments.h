@@ -26,7 +26,8 @@ typedef struct SegmentId
 static inline SegmentId
 segment_id_of(const struct sf_segment *s)
 {
-	SegmentId	id = {s->tablespace, s->database, s->relfilenumber, (ForkNumber) s->fork, s->segment};
+	SegmentId id = {s->tablespace, s->database, s->relfilenumber, (ForkNumber) s->fork,
+					s->segment};
 
 	return id;
 }
@@ -65,6 +66,7 @@ typedef int (*SegmentVisitor) (const SegmentId *id, const char *path, int fd, ui
 extern void visit_segments(Oid database, SegmentVisitor visitor, void *arg);
 
 /* rc is a negative errno of the kernel layer; `action` as in "could not look at file x" */
-extern void report_kernel_error(int rc, const char *action, const char *path) pg_attribute_noreturn();
+extern void report_kernel_error(int rc, const char *action, const char *path)
+	__attribute__((noreturn));
 
 #endif

@@ -33,7 +33,10 @@ typedef struct BufferRef
 	bool		dirty;
 } BufferRef;
 
-/* that many buffers are compared with the page cache at a time: 32 MiB of memory, whatever shared_buffers is */
+/*
+ * that many buffers are compared with the page cache at a time: 32 MiB of memory, whatever
+ * shared_buffers is
+ */
 #define REFS_AT_ONCE (1024 * 1024)
 
 bool
@@ -54,7 +57,10 @@ block_in_shared_buffers(const SegmentId *id, BlockNumber block)
 	return buffer >= 0;
 }
 
-/* what the i-th buffer holds; false when it holds nothing.  Like pg_buffercache, each is seen at its own moment. */
+/*
+ * what the i-th buffer holds; false when it holds nothing.  Like pg_buffercache, each is seen at
+ * its own moment.
+ */
 static bool
 look_at_buffer(int i, BufferRef *ref)
 {
@@ -132,15 +138,17 @@ compare_with_page_cache(HTAB *forks, BufferRef *refs, int nrefs, uint8 *map)
 	for (int from = 0, to; from < nrefs; from = to)
 	{
 		CHECK_FOR_INTERRUPTS();
-		for (to = from + 1; to < nrefs && memcmp(&refs[to].id, &refs[from].id, sizeof(SegmentId)) == 0;)
+		for (to = from + 1;
+			 to < nrefs && memcmp(&refs[to].id, &refs[from].id, sizeof(SegmentId)) == 0;)
 			to++;
-		find_fork(forks, &refs[from].id)->in_page_cache += count_in_page_cache(refs + from, to - from, map);
+		find_fork(forks, &refs[from].id)->in_page_cache +=
+			count_in_page_cache(refs + from, to - from, map);
 	}
 }
 
 /*
- * Everything in shared buffers, eight bytes a buffer: the number of the fork, the block and whether it is hot, in the
- * order of these.
+ * Everything in shared buffers, eight bytes a buffer: the number of the fork, the block and whether
+ * it is hot, in the order of these.
  */
 struct BufferSet
 {
@@ -172,7 +180,9 @@ compare_packed(const void *a, const void *b)
 BufferSet *
 collect_shared_buffers(void)
 {
-	HASHCTL		ctl = {.keysize = sizeof(SegmentId), .entrysize = sizeof(NumberedFork), .hcxt = CurrentMemoryContext};
+	HASHCTL ctl = {.keysize = sizeof(SegmentId),
+				   .entrysize = sizeof(NumberedFork),
+				   .hcxt = CurrentMemoryContext};
 	BufferSet  *set = palloc0(sizeof(BufferSet));
 	uint32		nforks = 0;
 
@@ -194,15 +204,17 @@ collect_shared_buffers(void)
 		fork = hash_search(set->forks, &key, HASH_ENTER, &found);
 		if (!found)
 			fork->number = nforks++;
-		set->buffers[set->nbuffers++] = PACK(fork->number, ref.id.segment * (BlockNumber) RELSEG_SIZE + ref.block,
-											 ref.usage_count >= HOT_USAGE_COUNT);
+		set->buffers[set->nbuffers++] =
+			PACK(fork->number, ref.id.segment * (BlockNumber) RELSEG_SIZE + ref.block,
+				 ref.usage_count >= HOT_USAGE_COUNT);
 	}
 	qsort(set->buffers, set->nbuffers, sizeof(uint64), compare_packed);
 	return set;
 }
 
 bool
-buffers_of_segment(const BufferSet *set, const SegmentId *id, uint32 blocks, uint8 *cool, uint8 *hot)
+buffers_of_segment(const BufferSet *set, const SegmentId *id, uint32 blocks, uint8 *cool,
+				   uint8 *hot)
 {
 	BlockNumber first = id->segment * (BlockNumber) RELSEG_SIZE;
 	NumberedFork *fork;
@@ -229,7 +241,9 @@ buffers_of_segment(const BufferSet *set, const SegmentId *id, uint32 blocks, uin
 		return false;
 	memset(cool, 0, pc_map_bytes(blocks));
 	memset(hot, 0, pc_map_bytes(blocks));
-	for (; low < set->nbuffers && set->buffers[low] < PACK(fork->number, (uint64) first + blocks, 0); low++)
+	for (; low < set->nbuffers &&
+		   set->buffers[low] < PACK(fork->number, (uint64) first + blocks, 0);
+		 low++)
 		pc_set(set->buffers[low] & 1 ? hot : cool, (uint32) (set->buffers[low] >> 1) - first);
 	return true;
 }
@@ -240,7 +254,9 @@ residency_shared_buffers(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo;
 	bool		both = !PG_ARGISNULL(0) && PG_GETARG_BOOL(0);
-	HASHCTL		ctl = {.keysize = sizeof(SegmentId), .entrysize = sizeof(ForkBuffers), .hcxt = CurrentMemoryContext};
+	HASHCTL ctl = {.keysize = sizeof(SegmentId),
+				   .entrysize = sizeof(ForkBuffers),
+				   .hcxt = CurrentMemoryContext};
 	HTAB	   *forks;
 	HASH_SEQ_STATUS all;
 	ForkBuffers *entry;
@@ -249,8 +265,10 @@ residency_shared_buffers(PG_FUNCTION_ARGS)
 	int			nrefs = 0;
 
 	rsinfo = result_set(fcinfo, 7);
-	forks = hash_create("residency shared buffers", 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	refs = palloc_extended((both ? Min(NBuffers, REFS_AT_ONCE) : 1) * sizeof(BufferRef), MCXT_ALLOC_HUGE);
+	forks = hash_create("residency shared buffers", 1024, &ctl,
+						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	refs = palloc_extended((both ? Min(NBuffers, REFS_AT_ONCE) : 1) * sizeof(BufferRef),
+						   MCXT_ALLOC_HUGE);
 	map = palloc(pc_map_bytes(RELSEG_SIZE));
 	for (int i = 0; i < NBuffers; i++)
 	{
@@ -306,7 +324,8 @@ residency_buffers(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" has no files that could be cached", RelationGetRelationName(rel)),
 				 errhint("Name a table, a materialized view, an index or a sequence.")));
-	wanted = (SegmentId) {compat_tablespace(rel), compat_database(rel), compat_relfilenumber(rel), 0, 0};
+	wanted = (SegmentId){compat_tablespace(rel), compat_database(rel), compat_relfilenumber(rel),
+						 0, 0};
 	relation_close(rel, AccessShareLock);
 
 	rsinfo = result_set(fcinfo, 4);
@@ -318,8 +337,8 @@ residency_buffers(PG_FUNCTION_ARGS)
 
 		if (i % 16384 == 0)
 			CHECK_FOR_INTERRUPTS();
-		if (!look_at_buffer(i, &ref) || ref.id.tablespace != wanted.tablespace || ref.id.database != wanted.database ||
-			ref.id.relfilenumber != wanted.relfilenumber)
+		if (!look_at_buffer(i, &ref) || ref.id.tablespace != wanted.tablespace ||
+			ref.id.database != wanted.database || ref.id.relfilenumber != wanted.relfilenumber)
 			continue;
 		values[0] = CStringGetTextDatum(forkNames[ref.id.fork]);
 		values[1] = Int64GetDatum((int64) ref.id.segment * RELSEG_SIZE + ref.block);

@@ -66,14 +66,17 @@ static const char *
 foreign_reason(const struct sf_header *header)
 {
 	if (header->system_identifier != GetSystemIdentifier())
-		return psprintf("it is of another cluster: its system identifier is " UINT64_FORMAT ", this one's " UINT64_FORMAT,
+		return psprintf("it is of another cluster: its system identifier is " UINT64_FORMAT
+						", this one's " UINT64_FORMAT,
 						header->system_identifier, GetSystemIdentifier());
 	if (header->block_size != BLCKSZ || header->segment_blocks != RELSEG_SIZE)
 		return "it is of a server with other block or segment sizes";
 	return NULL;
 }
 
-/* what is wrong with it is found in the order of what it costs: whose it is, before what is in it */
+/*
+ * what is wrong with it is found in the order of what it costs: whose it is, before what is in it
+ */
 bool
 snapshot_read(const Generation *g, ResidencySnapshot *snapshot)
 {
@@ -101,7 +104,7 @@ snapshot_read(const Generation *g, ResidencySnapshot *snapshot)
 ResidencySnapshot *
 snapshot_load(const char *name)
 {
-	ResidencySnapshot   *snapshot = palloc(sizeof(ResidencySnapshot));
+	ResidencySnapshot *snapshot = palloc(sizeof(ResidencySnapshot));
 	Generation	g = find_generation(name);
 
 	if (g.generation == 0 || !snapshot_read(&g, snapshot))
@@ -127,7 +130,8 @@ snapshot_segments(const ResidencySnapshot *snapshot)
 	struct sf_segment *segments;
 	size_t		at = 0;
 
-	segments = palloc_extended(Max(snapshot->header.segments, 1) * sizeof(struct sf_segment), MCXT_ALLOC_HUGE);
+	segments = palloc_extended(Max(snapshot->header.segments, 1) * sizeof(struct sf_segment),
+							   MCXT_ALLOC_HUGE);
 	for (uint32 i = 0; i < snapshot->header.segments; i++)
 		if (!sf_next_segment(snapshot->data, &snapshot->header, &at, &segments[i]))
 			elog(ERROR, "snapshot \"%s\" has fewer segments than it says", snapshot->label);
@@ -188,7 +192,9 @@ compare_candidates(const void *a, const void *b)
 	return (ca->wanted < cb->wanted) - (ca->wanted > cb->wanted);
 }
 
-/* the usable generations of a name, the newest first; those before the last forced one do not count */
+/*
+ * the usable generations of a name, the newest first; those before the last forced one do not count
+ */
 static Candidate *
 list_candidates(const char *name, const Generation *list, int count, int *ncandidates)
 {
@@ -264,13 +270,15 @@ snapshot_segment(const SegmentId *id, const char *path, int fd, uint32 blocks, b
 		return 0;
 	if (blocks == 0)
 		return 0;
-	rc = pc_survey(fd, blocks, BLCKSZ, cachestat ? PC_CACHESTAT : PC_MINCORE, w->maps[SF_PAGE_CACHE], &resident);
+	rc = pc_survey(fd, blocks, BLCKSZ, cachestat ? PC_CACHESTAT : PC_MINCORE,
+				   w->maps[SF_PAGE_CACHE], &resident);
 	if (rc != 0)
 		return rc;
 	w->header.blocks += blocks;
 	if (resident > 0)
 		maps[SF_PAGE_CACHE] = w->maps[SF_PAGE_CACHE];
-	if (buffers_of_segment(w->buffers, id, blocks, w->maps[SF_BUFFERS_COOL], w->maps[SF_BUFFERS_HOT]))
+	if (buffers_of_segment(w->buffers, id, blocks, w->maps[SF_BUFFERS_COOL],
+						   w->maps[SF_BUFFERS_HOT]))
 	{
 		maps[SF_BUFFERS_COOL] = w->maps[SF_BUFFERS_COOL];
 		maps[SF_BUFFERS_HOT] = w->maps[SF_BUFFERS_HOT];
@@ -286,7 +294,8 @@ snapshot_segment(const SegmentId *id, const char *path, int fd, uint32 blocks, b
 	w->header.segments++;
 	w->header.wanted += segment.wanted;
 	w->header.in_page_cache += segment.layers[SF_PAGE_CACHE].blocks;
-	w->header.in_shared_buffers += segment.layers[SF_BUFFERS_COOL].blocks + segment.layers[SF_BUFFERS_HOT].blocks;
+	w->header.in_shared_buffers +=
+		segment.layers[SF_BUFFERS_COOL].blocks + segment.layers[SF_BUFFERS_HOT].blocks;
 	w->header.in_both = w->header.in_page_cache + w->header.in_shared_buffers - w->header.wanted;
 	if (w->buffer.len >= WRITE_BYTES)
 		write_out(w);
@@ -320,7 +329,10 @@ fill_header(struct sf_header *header, const Generation *g)
 	header->timeline = timeline;
 }
 
-/* the header at the beginning of the file, now that it is known; the file is complete and synced then */
+/*
+ * the header at the beginning of the file, now that it is known; the file is complete and synced
+ * then
+ */
 static void
 finish_file(Writer *w)
 {
@@ -336,9 +348,9 @@ finish_file(Writer *w)
 }
 
 /*
- * Of the generations before the new one, the newest `keep` - 1 full ones stay, or `keep` of them when
- * the new one is thin, and as many thin ones; and the measure always does.  What cannot be used goes
- * when everything is newer that stays.
+ * Of the generations before the new one, the newest `keep` - 1 full ones stay, or `keep` of them
+ * when the new one is thin, and as many thin ones; and the measure always does.  What cannot be
+ * used goes when everything is newer that stays.
  */
 static void
 remove_old(const Generation *g, bool thin, int keep, int measure, const Generation *list, int count)

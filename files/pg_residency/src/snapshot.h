@@ -5,8 +5,8 @@
  * relations' names beside it.  Nothing here needs a session, a database or a transaction.
  *
  * Generations of a name are protected: one that holds less than half of what the fullest earlier
- * one has of the relations that still exist is "thin".  It is kept, but it is not what the bare name
- * means, and it does not make a fuller one go.  One that was forced is the new measure.
+ * one has of the relations that still exist is "thin".  It is kept, but it is not what the bare
+ * name means, and it does not make a fuller one go.  One that was forced is the new measure.
  */
 #ifndef RESIDENCY_SNAPSHOT_H
 #define RESIDENCY_SNAPSHOT_H

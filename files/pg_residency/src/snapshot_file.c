@@ -161,7 +161,10 @@ put_varint(uint8_t *out, uint32_t value)
 	return out;
 }
 
-/* runs are given up when they reach the bitmap's size, by then a pair of varints of five bytes may be beyond it */
+/*
+ * runs are given up when they reach the bitmap's size, by then a pair of varints of five bytes may
+ * be beyond it
+ */
 size_t
 sf_segment_bound(uint32_t nblocks)
 {
@@ -230,7 +233,7 @@ write_layers(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS], uint8_t
 static void
 merge_buffers(const struct sf_segment *segment, uint8_t *const maps[SF_LAYERS])
 {
-	bool		hot = segment->layers[SF_BUFFERS_HOT].blocks > segment->layers[SF_BUFFERS_COOL].blocks;
+	bool hot = segment->layers[SF_BUFFERS_HOT].blocks > segment->layers[SF_BUFFERS_COOL].blocks;
 	uint8_t    *to = maps[hot ? SF_BUFFERS_HOT : SF_BUFFERS_COOL];
 	uint8_t    *from = maps[hot ? SF_BUFFERS_COOL : SF_BUFFERS_HOT];
 
@@ -468,7 +471,8 @@ unpack_layer(const struct sf_segment *segment, enum sf_layer layer, uint8_t *out
 	}
 	if (r.wrong != NULL)
 		return r.wrong;
-	return found == segment->layers[layer].blocks ? NULL : "a map does not hold what its layer says";
+	return found == segment->layers[layer].blocks ? NULL :
+													"a map does not hold what its layer says";
 }
 
 const char *

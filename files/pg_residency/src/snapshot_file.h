@@ -5,17 +5,18 @@
  *
  *   header    SF_HEADER_BYTES, its last four bytes the CRC-32C of the others
  *   segments  one after another, none for a segment of which nothing was cached:
- *             tablespace, database, relfilenumber, segment, blocks, wanted (u32 each), fork (u8), number of layers (u8),
- *             0 (u16), and for each layer:
- *             layer (u8), encoding (u8), 0 (u16), blocks in it (u32), size (u32), and `size` bytes of map
+ *             tablespace, database, relfilenumber, segment, blocks, wanted (u32 each), fork (u8),
+ *             number of layers (u8), 0 (u16), and for each layer:
+ *             layer (u8), encoding (u8), 0 (u16), blocks in it (u32), size (u32), and `size` bytes
+ *             of map
  *
- * A layer's map says which blocks (8 KiB) of the segment a cache held; what is wanted is what any of them held.  Its
- * encoding is the smaller of
+ * A layer's map says which blocks (8 KiB) of the segment a cache held; what is wanted is what any
+ * of them held.  Its encoding is the smaller of
  *   runs      varints, alternately how many blocks were not cached and how many were
  *   bitmap    a bit per block, least significant bit first
- * so that a layer of a segment of 1 GiB takes 16 KiB at most, and some tens of bytes when all of it was cached.  The
- * writer keeps a segment within twice that: where the two layers of shared buffers would not fit, they become one.
- * A reader passes over layers that it does not know.
+ * so that a layer of a segment of 1 GiB takes 16 KiB at most, and some tens of bytes when all of it
+ * was cached.  The writer keeps a segment within twice that: where the two layers of shared buffers
+ * would not fit, they become one. A reader passes over layers that it does not know.
  */
 #ifndef RESIDENCY_SNAPSHOT_FILE_H
 #define RESIDENCY_SNAPSHOT_FILE_H
@@ -77,7 +78,8 @@ struct sf_header
 	uint32_t	body_crc;
 	char		name[SF_NAME_BYTES];
 	char		origin[SF_ORIGIN_BYTES];	/* host name, printable ASCII */
-	uint64_t	measure;		/* blocks of the fullest before it that still existed; 0: none, or not known */
+	/* blocks of the fullest before it that still existed; 0: none, or not known */
+	uint64_t	measure;
 };
 
 /* blocks is 0 when the file has no such layer for the segment */
@@ -112,11 +114,12 @@ extern void sf_write_header(const struct sf_header *header, uint8_t *out);
 extern size_t sf_segment_bound(uint32_t nblocks);
 
 /*
- * Writes a segment whose layers are these maps, NULL where a cache held nothing; wanted and layers of `segment` are
- * filled with what was written, but for their data.  Returns the bytes written; 0, and nothing, when no layer has a
- * block.  The maps of shared buffers may be merged.
+ * Writes a segment whose layers are these maps, NULL where a cache held nothing; wanted and layers
+ * of `segment` are filled with what was written, but for their data.  Returns the bytes written; 0,
+ * and nothing, when no layer has a block.  The maps of shared buffers may be merged.
  */
-extern size_t sf_write_segment(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS], uint8_t *out);
+extern size_t sf_write_segment(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS],
+							   uint8_t *out);
 
 /* Reads the header alone; NULL, or what is wrong with it. */
 extern const char *sf_read_header(const uint8_t *file, size_t size, struct sf_header *header);
@@ -130,15 +133,20 @@ extern const char *sf_check(const uint8_t *file, size_t size, struct sf_header *
 							void (*tick) (void));
 
 /*
- * The segment at `*at` bytes, 0 for the first; moves `*at` behind it.  False at the end.  Only of a file that
- * sf_check() found right.
+ * The segment at `*at` bytes, 0 for the first; moves `*at` behind it.  False at the end.  Only of a
+ * file that sf_check() found right.
  */
-extern bool sf_next_segment(const uint8_t *file, const struct sf_header *header, size_t *at, struct sf_segment *segment);
+extern bool sf_next_segment(const uint8_t *file, const struct sf_header *header, size_t *at,
+							struct sf_segment *segment);
 
 /* Unpacks one layer into (blocks + 7) / 8 bytes; NULL, or what is wrong with it. */
-extern const char *sf_read_layer(const struct sf_segment *segment, enum sf_layer layer, uint8_t *map);
+extern const char *sf_read_layer(const struct sf_segment *segment, enum sf_layer layer,
+								 uint8_t *map);
 
-/* Unpacks what is wanted, in whichever layer, into (blocks + 7) / 8 bytes; NULL, or what is wrong with it. */
+/*
+ * Unpacks what is wanted, in whichever layer, into (blocks + 7) / 8 bytes; NULL, or what is wrong
+ * with it.
+ */
 extern const char *sf_read_map(const struct sf_segment *segment, uint8_t *map);
 
 #endif

@@ -111,10 +111,11 @@ residency_snapshot(PG_FUNCTION_ARGS)
 	int			count;
 
 	list = list_generations(&count);
-	if (!snapshot_values(&g, current_generation(g.name, list, count) == g.generation, values, nulls))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("snapshot \"%s@%d\" was dropped right after it was taken", g.name, g.generation)));
+	if (!snapshot_values(&g, current_generation(g.name, list, count) == g.generation, values,
+						 nulls))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("snapshot \"%s@%d\" was dropped right after it was taken", g.name,
+							   g.generation)));
 	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
 }
 

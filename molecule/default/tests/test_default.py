@@ -76,8 +76,8 @@ def test_rights(sql):
         == []
     )
     allowed = "SELECT has_function_privilege('{}', '{}', 'EXECUTE')"
-    assert sql(allowed.format("residency_admin", "residency_snapshot(text, int)")) == [["t"]]
-    assert sql(allowed.format("pg_monitor", "residency_snapshot(text, int)")) == [["f"]]
+    assert sql(allowed.format("residency_admin", "residency_snapshot(text, int, boolean)")) == [["t"]]
+    assert sql(allowed.format("pg_monitor", "residency_snapshot(text, int, boolean)")) == [["f"]]
     assert sql(allowed.format("pg_monitor", "residency_snapshots()")) == [["t"]]
 
 

@@ -72,8 +72,8 @@ def test_all_methods_give_the_same_rights(name):
         "SELECT string_agg(p.proname, ' ' ORDER BY p.proname) FROM pg_proc AS p"
         " WHERE p.proname LIKE 'residency%' AND has_function_privilege('residency_admin', p.oid, 'EXECUTE')",
     ) == (
-        "residency_cancel residency_drop_snapshot residency_evict residency_restore residency_restore_start"
-        " residency_set_names residency_snapshot"
+        "residency_cancel residency_drop_snapshot residency_evict residency_restore residency_restore_segment"
+        " residency_restore_start residency_snapshot"
     )
 
 

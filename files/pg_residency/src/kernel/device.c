@@ -38,7 +38,9 @@ read_kib(dev_t dev, const char *format)
 uint32_t
 pc_device_request_bytes(dev_t dev)
 {
-	/* a partition has no queue of its own; a file system without a device of its own has only a bdi */
+	/*
+	 * a partition has no queue of its own; a file system without a device of its own has only a bdi
+	 */
 	static const char *const sources[] = {
 		"/sys/dev/block/%u:%u/queue/read_ahead_kb",
 		"/sys/dev/block/%u:%u/queue/max_sectors_kb",

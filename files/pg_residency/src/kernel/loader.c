@@ -8,8 +8,8 @@
  *                 (send_next)           (send_next)           (send_large)
  *
  * Where a window has no large folios the head is the whole run.  Single pages go out as requests
- * that make_room() lets into the window; a flight, which is all that is on its way from a device, is
- * in one of these states:
+ * that make_room() lets into the window; a flight, which is all that is on its way from a device,
+ * is in one of these states:
  *
  *              the oldest request has come in,
  *              and the newest as well: +0.5               another process's request is counted
@@ -20,9 +20,9 @@
  *     |                                               +------------------------------------ SHARED
  *     +-- window->stretch == 1: it stays here                (shared_until; the window, no folios)
  *
- *   WINDOW and STRETCHED bring a large folio in as soon as nothing else is on its way, and watch the
- *   device while they do (populate_and_watch); SHARED leaves the middle of a run to single pages.
- *   Whatever the state, wait() returning true leads to `stopped`, which is final.
+ *   WINDOW and STRETCHED bring a large folio in as soon as nothing else is on its way, and watch
+ *   the device while they do (populate_and_watch); SHARED leaves the middle of a run to single
+ *   pages.  Whatever the state, wait() returning true leads to `stopped`, which is final.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -40,43 +40,50 @@
 #include <time.h>
 #include <unistd.h>
 
-/* microseconds between two looks at a request: about what a sleep costs, and what a fast device reads little in */
+/*
+ * microseconds between two looks at a request: about what a sleep costs, and what a fast device
+ * reads little in
+ */
 #define SHORTEST_PAUSE 20
 #define LONGEST_PAUSE 5000
 
 /* how long a request may stay out before its blocks are read: the kernel may have given up on it */
 #define PATIENCE 2000000
-#define PATIENCE_UNSEEN 250000	/* without cachestat nothing tells a slow request from a dropped one */
+/* without cachestat nothing tells a slow request from a dropped one */
+#define PATIENCE_UNSEEN 250000
 
 /* a request, and what rounding it to whole pages of up to 64 KiB may add */
 #define BUFFER_BYTES (PC_MAX_REQUEST_BYTES + 2 * 65536)
 #define BUFFER_PAGES (BUFFER_BYTES / 4096)
-
-/* a probe's single blocks: that many, that far from each other (beyond any gap worth reading) */
-#define PROBE_REQUESTS 64
-#define PROBE_DISTANCE 64
-
-/* 512 KiB: a device that wants more than that to be read along has been measured wrong */
-#define LARGEST_GAP (512 * 1024)
 
 /* older headers do not have it */
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
 
-/* a large folio; and how far the kernel may read ahead of what is asked for, which must not be beyond the run */
+/*
+ * a large folio; and how far the kernel may read ahead of what is asked for, which must not be
+ * beyond the run
+ */
 #define LARGE_BYTES (2 * 1024 * 1024)
 #define READ_AHEAD_BYTES(device_bytes) (2 * (uint64_t) (device_bytes) + 2 * LARGE_BYTES)
 
-/* how often others' requests are counted, microseconds; a few of ours are always between being sent and completed */
+/*
+ * how often others' requests are counted, microseconds; a few of ours are always between being sent
+ * and completed
+ */
 #define WATCH_EVERY 50000
 #define ALWAYS_BETWEEN 8
 
-/* who has met somebody else with a large folio tries the next one after that many times as long as it took */
+/*
+ * who has met somebody else with a large folio tries the next one after that many times as long as
+ * it took
+ */
 #define LEFT_ALONE 200
 
 const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, PC_LARGE_WHEN_ALONE, 3, true};
-const struct pc_window pc_aggressive = {PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, PC_LARGE_ALWAYS, 1, true};
+const struct pc_window pc_aggressive = {
+	PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, PC_LARGE_ALWAYS, 1, true};
 
 static int64_t
 now_us(void)
@@ -153,8 +160,8 @@ count_sent(struct pc_flight *flight, uint32_t bytes)
 }
 
 /*
- * The device is shared while it completes more than we have sent it (a request that lies in two extents makes two), and
- * where nobody can tell.
+ * The device is shared while it completes more than we have sent it (a request that lies in two
+ * extents makes two), and where nobody can tell.
  */
 static void
 watch_others(struct pc_flight *flight, const struct pc_file *file)
@@ -169,7 +176,8 @@ watch_others(struct pc_flight *flight, const struct pc_file *file)
 	}
 	if (now - flight->watched_at < WATCH_EVERY || !pc_device_completed(flight->device, &completed))
 		return;
-	if (flight->watched_at != 0 && completed - flight->completed > flight->sent + flight->sent / 16 + ALWAYS_BETWEEN &&
+	if (flight->watched_at != 0 &&
+		completed - flight->completed > flight->sent + flight->sent / 16 + ALWAYS_BETWEEN &&
 		flight->shared_until < now + 4 * WATCH_EVERY)
 		flight->shared_until = now + 4 * WATCH_EVERY;
 	flight->watched_at = now;
@@ -185,8 +193,8 @@ request_pages(const struct pc_request *r)
 }
 
 /*
- * Whether all of the request is resident; if not, vec has a byte per page, or only the first is 0.  Until the page that
- * came last the other times is there, that is all that is looked at.
+ * Whether all of the request is resident; if not, vec has a byte per page, or only the first is 0.
+ * Until the page that came last the other times is there, that is all that is looked at.
  */
 static bool
 has_arrived(struct pc_request *r, unsigned char *vec)
@@ -237,15 +245,16 @@ read_missing(struct pc_flight *flight, const struct pc_request *r)
 
 		while (to < pages && !(vec[to] & 1))
 			to++;
-		if (to > from && pread(file->fd, flight->buffer, (to - from) * page, (off_t) (r->offset + from * page)) < 0)
+		if (to > from && pread(file->fd, flight->buffer, (to - from) * page,
+							   (off_t) (r->offset + from * page)) < 0)
 			file->error = file->error ? file->error : -errno;
 		from = to + 1;
 	}
 }
 
 /*
- * How long to sleep before the oldest request is looked at again: half the time that one usually takes, so that the
- * average can fall, and then small steps.
+ * How long to sleep before the oldest request is looked at again: half the time that one usually
+ * takes, so that the average can fall, and then small steps.
  */
 static long
 next_pause(const struct pc_flight *flight, const struct pc_request *r, int64_t now)
@@ -255,12 +264,14 @@ next_pause(const struct pc_flight *flight, const struct pc_request *r, int64_t n
 
 	if (step < due)
 		step = due;
-	return step < SHORTEST_PAUSE ? SHORTEST_PAUSE : step > LONGEST_PAUSE ? LONGEST_PAUSE : (long) step;
+	if (step < SHORTEST_PAUSE)
+		return SHORTEST_PAUSE;
+	return step > LONGEST_PAUSE ? LONGEST_PAUSE : (long) step;
 }
 
 /*
- * Waits in the kernel for the request: a read of one byte returns when its page has come in.  What is not there then
- * was left out when the request was sent.
+ * Waits in the kernel for the request: a read of one byte returns when its page has come in.  What
+ * is not there then was left out when the request was sent.
  */
 static void
 await_in_kernel(struct pc_flight *flight, struct pc_request *r, unsigned char *vec)
@@ -270,7 +281,8 @@ await_in_kernel(struct pc_flight *flight, struct pc_request *r, unsigned char *v
 	if (has_arrived(r, vec))
 		return;
 	tell_blocked(r->file->loader, true);
-	(void) !pread(r->file->fd, &byte, 1, (off_t) (r->offset + (uint64_t) r->awaited * pc_page_size()));
+	(void) !pread(r->file->fd, &byte, 1,
+				  (off_t) (r->offset + (uint64_t) r->awaited * pc_page_size()));
 	if (!has_arrived(r, vec))
 		read_missing(flight, r);
 	tell_blocked(r->file->loader, false);
@@ -288,10 +300,13 @@ await_by_looking(struct pc_flight *flight, struct pc_request *r, unsigned char *
 	{
 		struct pc_stat st;
 
-		/* pages on their way are in the mapping already: fewer of them means that some were never asked for */
-		if (now > patience ||
-			(loader->use_cachestat && (looks & (looks - 1)) == 0 &&
-			 pc_cachestat(r->file->fd, r->offset, r->length, &st) == 0 && st.cached < request_pages(r)))
+		/*
+		 * pages on their way are in the mapping already: fewer of them means that some were never
+		 * asked for
+		 */
+		if (now > patience || (loader->use_cachestat && (looks & (looks - 1)) == 0 &&
+							   pc_cachestat(r->file->fd, r->offset, r->length, &st) == 0 &&
+							   st.cached < request_pages(r)))
 		{
 			read_missing(flight, r);
 			break;
@@ -334,22 +349,23 @@ finish_oldest(struct pc_flight *flight)
 }
 
 /*
- * Makes room for one more.  When the newest request has arrived by the time that the oldest is seen to have, the device
- * has had nothing to do: then the window is stretched, step by step, unless it is shared with somebody.  While the
- * device is busy the window goes back to what it is.
+ * Makes room for one more.  When the newest request has arrived by the time that the oldest is seen
+ * to have, the device has had nothing to do: then the window is stretched, step by step, unless it
+ * is shared with somebody.  While the device is busy the window goes back to what it is.
  */
 static int
 make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t length, bool wait)
 {
 	for (;;)
 	{
-		const struct pc_request *newest = &flight->requests[(flight->first + flight->count - 1) % PC_MAX_REQUESTS];
+		const struct pc_request *newest =
+			&flight->requests[(flight->first + flight->count - 1) % PC_MAX_REQUESTS];
 		double		stretch = now_us() < flight->shared_until ? 1 : 1 + flight->stretch;
 		unsigned char vec[BUFFER_PAGES];
 		unsigned char arrived = 0;
 
-		if (flight->count == 0 ||
-			(flight->count < window->requests * stretch && (double) (flight->bytes + length) <= window->bytes * stretch))
+		if (flight->count == 0 || (flight->count < window->requests * stretch &&
+								   (double) (flight->bytes + length) <= window->bytes * stretch))
 			return 0;
 		if (!wait && !has_arrived(&flight->requests[flight->first], vec))
 			return PC_FULL;
@@ -357,7 +373,8 @@ make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t len
 			return PC_STOPPED;
 		if (flight->count == 0 || newest->sent_at == flight->dry_at)
 			continue;
-		if (mincore(newest->file->mapping + newest->offset + newest->awaited * pc_page_size(), pc_page_size(), &arrived) == 0 &&
+		if (mincore(newest->file->mapping + newest->offset + newest->awaited * pc_page_size(),
+					pc_page_size(), &arrived) == 0 &&
 			(arrived & 1))
 		{
 			flight->dry_at = newest->sent_at;
@@ -370,7 +387,10 @@ make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t len
 	}
 }
 
-/* sends one request as soon as the window has room for it, or returns PC_FULL if it is not to wait for that */
+/*
+ * sends one request as soon as the window has room for it, or returns PC_FULL if it is not to wait
+ * for that
+ */
 static int
 submit(struct pc_flight *flight, struct pc_request *r, bool wait)
 {
@@ -402,27 +422,34 @@ submit(struct pc_flight *flight, struct pc_request *r, bool wait)
 }
 
 /*
- * The middle of a long run is brought in as large folios, where the kernel and the file system have them: WILLNEED only
- * makes single pages, each of which costs about as much as reading it.  Chooses large_from .. large_to - 1, whole folios.
+ * The middle of a long run is brought in as large folios, where the kernel and the file system have
+ * them: WILLNEED only makes single pages, each of which costs about as much as reading it.  Chooses
+ * large_from .. large_to - 1, whole folios.
  */
 static void
 choose_large(struct pc_file *file)
 {
 	const struct pc_loader *loader = file->loader;
-	uint64_t	ahead = loader->window->large == PC_LARGE_ALWAYS ? READ_AHEAD_BYTES(loader->request_bytes) : 0;
-	uint64_t	from = ((uint64_t) file->at * loader->block_size + LARGE_BYTES - 1) / LARGE_BYTES * LARGE_BYTES;
+	uint64_t ahead =
+		loader->window->large == PC_LARGE_ALWAYS ? READ_AHEAD_BYTES(loader->request_bytes) : 0;
+	uint64_t from =
+		((uint64_t) file->at * loader->block_size + LARGE_BYTES - 1) / LARGE_BYTES * LARGE_BYTES;
 	uint64_t	to = (uint64_t) file->run_end * loader->block_size;
 
 	file->to = file->large_from = file->large_to = file->tail = file->run_end;
-	if (loader->window->large == PC_LARGE_NEVER || !loader->window->blocks_in_kernel || LARGE_BYTES % loader->block_size != 0 ||
-		from + 2 * ahead + LARGE_BYTES > to)
+	if (loader->window->large == PC_LARGE_NEVER || !loader->window->blocks_in_kernel ||
+		LARGE_BYTES % loader->block_size != 0 || from + 2 * ahead + LARGE_BYTES > to)
 		return;
 	file->large_from = (uint32_t) (from / loader->block_size);
-	file->large_to = file->tail = (uint32_t) ((to - ahead) / LARGE_BYTES * LARGE_BYTES / loader->block_size);
+	file->large_to = file->tail =
+		(uint32_t) ((to - ahead) / LARGE_BYTES * LARGE_BYTES / loader->block_size);
 	file->to = file->large_from;
 }
 
-/* the run of wanted blocks after the last one, gaps worth reading included; false when there is none */
+/*
+ * the run of wanted blocks after the last one, gaps worth reading included; false when there is
+ * none
+ */
 static bool
 next_run(struct pc_file *file)
 {
@@ -440,12 +467,16 @@ next_run(struct pc_file *file)
 	return true;
 }
 
-/* true when the large folio that is next has been brought in; `ahead`: the kernel may read on, while we do something else */
+/*
+ * true when the large folio that is next has been brought in; `ahead`: the kernel may read on,
+ * while we do something else
+ */
 static bool
 populate(struct pc_file *file, bool ahead)
 {
 	const struct pc_loader *loader = file->loader;
-	void	   *addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd, (off_t) file->large_from * loader->block_size);
+	void *addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd,
+					  (off_t) file->large_from * loader->block_size);
 	bool		done;
 
 	if (addr == MAP_FAILED)
@@ -453,8 +484,9 @@ populate(struct pc_file *file, bool ahead)
 	posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
 	file->read_ahead |= ahead;
 	tell_blocked(loader, true);
-	done = madvise(addr, LARGE_BYTES, MADV_HUGEPAGE) == 0 && (ahead || madvise(addr, LARGE_BYTES, MADV_RANDOM) == 0) &&
-		madvise(addr, LARGE_BYTES, MADV_POPULATE_READ) == 0;
+	done = madvise(addr, LARGE_BYTES, MADV_HUGEPAGE) == 0 &&
+		   (ahead || madvise(addr, LARGE_BYTES, MADV_RANDOM) == 0) &&
+		   madvise(addr, LARGE_BYTES, MADV_POPULATE_READ) == 0;
 	tell_blocked(loader, false);
 	munmap(addr, LARGE_BYTES);
 	posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
@@ -462,8 +494,8 @@ populate(struct pc_file *file, bool ahead)
 }
 
 /*
- * The same where others are to be noticed: the device is given nothing else to do, and when it has then completed more
- * requests than this took, somebody else uses it.
+ * The same where others are to be noticed: the device is given nothing else to do, and when it has
+ * then completed more requests than this took, somebody else uses it.
  */
 static bool
 populate_and_watch(struct pc_flight *flight, struct pc_file *file)
@@ -473,7 +505,8 @@ populate_and_watch(struct pc_flight *flight, struct pc_file *file)
 	uint64_t	before;
 	uint64_t	after;
 
-	if (!can_watch(flight, file) || !pc_device_completed(flight->device, &before) || !populate(file, false))
+	if (!can_watch(flight, file) || !pc_device_completed(flight->device, &before) ||
+		!populate(file, false))
 		return false;
 	count_sent(flight, LARGE_BYTES);
 	if (!pc_device_completed(flight->device, &after) || after - before != flight->sent - sent)
@@ -526,7 +559,10 @@ send_next(struct pc_flight *flight, struct pc_file *file, bool wait)
 {
 	const struct pc_loader *loader = file->loader;
 	uint32_t	size = loader->block_size;
-	uint32_t	most = (loader->request_bytes < loader->window->request_bytes ? loader->request_bytes : loader->window->request_bytes) / size;
+	uint32_t most =
+		(loader->request_bytes < loader->window->request_bytes ? loader->request_bytes :
+																 loader->window->request_bytes) /
+		size;
 	uint32_t	n = file->to - file->at;
 	struct pc_request r = {.file = file, .offset = (uint64_t) file->at * size};
 	int			rc;
@@ -546,9 +582,12 @@ send_next(struct pc_flight *flight, struct pc_file *file, bool wait)
 }
 
 int
-pc_start(struct pc_file *file, int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader)
+pc_start(struct pc_file *file, int fd, const uint8_t *want, uint32_t nblocks,
+		 const struct pc_loader *loader)
 {
-	*file = (struct pc_file) {.fd = fd, .loader = loader, .want = want, .nblocks = nblocks, .sent = true};
+	*file = (struct pc_file) {
+		.fd = fd, .loader = loader, .want = want, .nblocks = nblocks, .sent = true
+	};
 	if (nblocks == 0)
 		return 0;
 	file->length = (size_t) nblocks * loader->block_size;
@@ -572,7 +611,8 @@ pc_send(struct pc_flight *flight, struct pc_file *file, bool wait)
 
 	while (!file->sent && rc == 0)
 	{
-		if (!wait && (uint64_t) (file->at - begin) * file->loader->block_size >= file->loader->window->bytes)
+		if (!wait && (uint64_t) (file->at - begin) * file->loader->block_size >=
+						 file->loader->window->bytes)
 			rc = PC_FULL;
 		else if (file->at < file->to)
 			rc = send_next(flight, file, wait);
@@ -643,68 +683,4 @@ pc_load(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *l
 	int			rc = pc_start(&file, fd, want, nblocks, loader);
 
 	return rc < 0 ? rc : pc_finish(&flight, &file);
-}
-
-/* loads the blocks and tells how long it took, seconds */
-static int
-timed_load(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader, double *seconds)
-{
-	int64_t		begin = now_us();
-	int			rc = pc_load(fd, want, nblocks, loader);
-
-	*seconds = (double) (now_us() - begin + 1) / 1e6;
-	return rc;
-}
-
-int
-pc_probe(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader, struct pc_speed *speed)
-{
-	struct pc_loader probe = *loader;
-	uint32_t	stretch = PC_PROBE_BYTES / loader->block_size;
-	uint8_t    *sample = calloc(1, pc_map_bytes(nblocks));
-	uint32_t	n = 0;
-	uint32_t	at = 0;
-	double		seconds;
-	int			rc;
-
-	*speed = (struct pc_speed) {0, 0};
-	if (sample == NULL)
-		return -ENOMEM;
-	probe.gap_blocks = 0;
-	probe.pace = NULL;
-	while (n < PROBE_REQUESTS && (at = pc_next(want, nblocks, at, true)) < nblocks)
-	{
-		pc_set(sample, at);
-		at += PROBE_DISTANCE;
-		n++;
-	}
-	/* the stretch begins at the next wanted block, where nothing of the sample is */
-	at = pc_next(want, nblocks, at < nblocks ? at : nblocks, true);
-	if (n < PROBE_REQUESTS || at + stretch > nblocks)
-	{
-		free(sample);
-		return 0;
-	}
-	rc = timed_load(fd, sample, nblocks, &probe, &seconds);
-	if (rc == 0)
-	{
-		speed->requests = n / seconds;
-		memset(sample, 0, pc_map_bytes(nblocks));
-		for (uint32_t i = 0; i < stretch; i++)
-			pc_set(sample, at + i);
-		rc = timed_load(fd, sample, nblocks, &probe, &seconds);
-		speed->bytes = PC_PROBE_BYTES / seconds;
-	}
-	free(sample);
-	if (rc != 0)
-		*speed = (struct pc_speed) {0, 0};
-	return rc;
-}
-
-uint32_t
-pc_worthwhile_gap(const struct pc_speed *speed, uint32_t block_size)
-{
-	double		gap = speed->requests > 0 ? speed->bytes / speed->requests : 0;
-
-	return (uint32_t) ((gap > LARGEST_GAP ? LARGEST_GAP : gap) / block_size);
 }

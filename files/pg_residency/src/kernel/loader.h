@@ -1,9 +1,10 @@
 /*
  * loader.h - brings blocks of one file into the page cache, gently
  *
- * posix_fadvise(WILLNEED) in requests that the kernel does not cut, a small window of them in flight so that other
- * readers keep the device, each awaited by a read of its last page or by looking with mincore(2), and seen to have come
- * in by mincore(2); what the kernel left out (read-ahead gives up quietly when memory is short) is read once.
+ * posix_fadvise(WILLNEED) in requests that the kernel does not cut, a small window of them in
+ * flight so that other readers keep the device, each awaited by a read of its last page or by
+ * looking with mincore(2), and seen to have come in by mincore(2); what the kernel left out
+ * (read-ahead gives up quietly when memory is short) is read once.
  */
 #ifndef PC_LOADER_H
 #define PC_LOADER_H
@@ -14,8 +15,8 @@
 #include <sys/types.h>
 
 /*
- * Long runs in large folios: a tenth of the CPU, and all that the device gives.  But who else reads meanwhile waits for
- * 2 MiB at a time.  Only when blocks_in_kernel is set too.
+ * Long runs in large folios: a tenth of the CPU, and all that the device gives.  But who else reads
+ * meanwhile waits for 2 MiB at a time.  Only when blocks_in_kernel is set too.
  */
 enum pc_large
 {
@@ -25,8 +26,9 @@ enum pc_large
 };
 
 /*
- * What is in flight at a time, per device.  Two requests of 256 KiB kept 85 % of a disk's throughput and the
- * foreground's p99 at 0.45 ms, where an unlimited stream stalled it for seconds (measured on virtio, 2 GB/s).
+ * What is in flight at a time, per device.  Two requests of 256 KiB kept 85 % of a disk's
+ * throughput and the foreground's p99 at 0.45 ms, where an unlimited stream stalled it for seconds
+ * (measured on virtio, 2 GB/s).
  */
 struct pc_window
 {
@@ -34,11 +36,13 @@ struct pc_window
 	uint32_t	bytes;			/* of all */
 	uint32_t	requests;
 	enum pc_large large;
-	uint32_t	stretch;		/* that many times as much while the device is ours and runs dry: we are woken too late */
+	/* that many times as much while the device is ours and runs dry: we are woken too late */
+	uint32_t	stretch;
 
 	/*
-	 * Whether the kernel may wake the caller when a page has come in, which is at once; a timer is late where the CPUs
-	 * are busy.  Until then wait() is not asked, and pressure stall information counts it as waiting for the disk.
+	 * Whether the kernel may wake the caller when a page has come in, which is at once; a timer is
+	 * late where the CPUs are busy.  Until then wait() is not asked, and pressure stall information
+	 * counts it as waiting for the disk.
 	 */
 	bool		blocks_in_kernel;
 };
@@ -93,7 +97,10 @@ struct pc_request
 	int64_t		sent_at;		/* microseconds, monotonic */
 };
 
-/* what is in flight of all files that are loaded side by side from a device, the oldest request first; zero-initialised */
+/*
+ * what is in flight of all files that are loaded side by side from a device, the oldest request
+ * first; zero-initialised
+ */
 struct pc_flight
 {
 	struct pc_request requests[PC_MAX_REQUESTS];
@@ -102,14 +109,17 @@ struct pc_flight
 	uint64_t	bytes;
 	int64_t		usual;			/* microseconds that a request takes */
 	double		stretch;		/* of the window, beyond 1 */
-	int64_t		dry_at;			/* when the request was sent that was the last to arrive before anybody looked */
-	bool		looked_up;		/* the device, and what it is sent in one piece: 0 bytes when it cannot be watched */
+	/* when the request was sent that was the last to arrive before anybody looked */
+	int64_t		dry_at;
+	/* the device, and what it is sent in one piece: 0 bytes when it cannot be watched */
+	bool		looked_up;
 	dev_t		device;
 	uint32_t	largest_request;
 	int64_t		watched_at;		/* when the device was last looked at, microseconds, monotonic, */
 	uint64_t	completed;		/* the requests it had completed then, */
 	uint64_t	sent;			/* and those of ours since */
-	int64_t		shared_until;	/* somebody else uses the device: until then no more than the window, and no large folios */
+	/* somebody else uses the device: until then no more than the window, and no large folios */
+	int64_t		shared_until;
 	uint64_t	large_bytes;	/* brought in as large folios so far */
 	bool		stopped;
 	char	   *buffer;			/* only when something must be read */
@@ -132,58 +142,43 @@ struct pc_file
 	uint32_t	run_end;		/* before this */
 	bool		sent;			/* everything has been asked for */
 	uint32_t	in_flight;		/* requests */
-	bool		read_ahead;		/* by the kernel too, whose marks a read would follow, beyond what is wanted */
+	/* by the kernel too, whose marks a read would follow, beyond what is wanted */
+	bool		read_ahead;
 	int			error;			/* the first one */
 };
 
 /*
- * Begins to load the blocks of the map, which must stay while the file is loaded: pc_send() asks for them.  0 or a
- * negative errno, and then the file is not started.
+ * Begins to load the blocks of the map, which must stay while the file is loaded: pc_send() asks
+ * for them.  0 or a negative errno, and then the file is not started.
  */
-extern int	pc_start(struct pc_file *file, int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader);
+extern int pc_start(struct pc_file *file, int fd, const uint8_t *want, uint32_t nblocks,
+					const struct pc_loader *loader);
 
 /*
- * Asks for what the file has not asked for yet.  Returns 0 when that is everything, and then other files can be sent
- * under the same window, or PC_STOPPED; PC_FULL if it is not to wait for room in the window, nor to keep other devices
- * waiting while it fills that over and over.  Large folios, which are waited for, there are none then.
+ * Asks for what the file has not asked for yet.  Returns 0 when that is everything, and then other
+ * files can be sent under the same window, or PC_STOPPED; PC_FULL if it is not to wait for room in
+ * the window, nor to keep other devices waiting while it fills that over and over.  Large folios,
+ * which are waited for, there are none then.
  */
 extern int	pc_send(struct pc_flight *flight, struct pc_file *file, bool wait);
 
 /* Waits until the oldest request has come in.  0 or PC_STOPPED. */
 extern int	pc_await_oldest(struct pc_flight *flight);
 
-/* Sends the rest, waits until what the file asked for has come in, and ends it.  Returns as pc_load(). */
+/*
+ * Sends the rest, waits until what the file asked for has come in, and ends it.  Returns as
+ * pc_load().
+ */
 extern int	pc_finish(struct pc_flight *flight, struct pc_file *file);
 
 /* Ends a file without waiting for it. */
 extern void pc_forget(struct pc_flight *flight, struct pc_file *file);
 
 /*
- * Loads the blocks of the map into the page cache.  Returns 0, PC_STOPPED, or a negative errno: the first error of
- * the device, after which the rest was still tried.  Whatever it returns, what is resident is for the caller to see.
+ * Loads the blocks of the map into the page cache.  Returns 0, PC_STOPPED, or a negative errno: the
+ * first error of the device, after which the rest was still tried.  Whatever it returns, what is
+ * resident is for the caller to see.
  */
 extern int	pc_load(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader);
-
-/* how fast a device is with the window it was measured with */
-struct pc_speed
-{
-	double		requests;		/* small ones, per second */
-	double		bytes;			/* in large requests, per second */
-};
-
-/*
- * Measures the device by loading some of what is wanted anyway: single blocks far from each other, and then a stretch
- * of PC_PROBE_BYTES, of which not everything needs to be wanted.  Returns as pc_load() does; 0 with speed->requests 0
- * when too little is wanted to tell.
- */
-extern int	pc_probe(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader, struct pc_speed *speed);
-
-#define PC_PROBE_BYTES (4 * 1024 * 1024)
-
-/*
- * The gap that is as cheap to read as to leave out, in blocks: reading it costs its bytes, leaving it out another
- * request, so it is bandwidth / requests per second.
- */
-extern uint32_t pc_worthwhile_gap(const struct pc_speed *speed, uint32_t block_size);
 
 #endif

@@ -39,7 +39,8 @@ struct cgroup_names
 
 static const struct cgroup_names v1_names = {
 	{"memory.limit_in_bytes", NULL, NULL},
-	"memory.usage_in_bytes", "total_active_file", "total_inactive_file", "total_dirty", "total_writeback"
+	"memory.usage_in_bytes", "total_active_file", "total_inactive_file", "total_dirty",
+	"total_writeback"
 };
 static const struct cgroup_names v2_names = {
 	{"memory.max", "memory.high", NULL},
@@ -80,7 +81,10 @@ consider(struct pc_memory *memory, const struct level *level)
 	memory->budget = budget;
 }
 
-/* the value behind a word at the start of a line, "word: 12 kB" or "word 12"; false when it is not there */
+/*
+ * the value behind a word at the start of a line, "word: 12 kB" or "word 12"; false when it is not
+ * there
+ */
 static bool
 find_value(const char *text, const char *word, uint64_t *value)
 {
@@ -119,7 +123,8 @@ read_limit(const char *folder, const char *name, uint64_t *value)
 	char		text[64];
 
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	return read_text(path, text, sizeof(text)) && sscanf(text, "%" SCNu64, value) == 1 && *value < UINT64_C(1) << 62;
+	return read_text(path, text, sizeof(text)) && sscanf(text, "%" SCNu64, value) == 1 &&
+		   *value < UINT64_C(1) << 62;
 }
 
 static void
@@ -137,7 +142,8 @@ consider_cgroup(struct pc_memory *memory, const char *folder, const struct cgrou
 		if (read_limit(folder, names->limits[i], &value))
 			level.total = least(level.total, value);
 	snprintf(path, sizeof(path), "%s/memory.stat", folder);
-	if (level.total == PC_NO_LIMIT || !read_limit(folder, names->usage, &usage) || !read_text(path, text, sizeof(text)))
+	if (level.total == PC_NO_LIMIT || !read_limit(folder, names->usage, &usage) ||
+		!read_text(path, text, sizeof(text)))
 		return;
 	find_value(text, names->active_file, &level.active_file);
 	find_value(text, names->inactive_file, &inactive);
@@ -152,7 +158,8 @@ consider_cgroup(struct pc_memory *memory, const char *folder, const struct cgrou
 
 /* the cgroup of this process and its ancestors, up to where the hierarchy is mounted */
 static void
-consider_hierarchy(struct pc_memory *memory, const char *mount, const char *mount_root, char *cgroup,
+consider_hierarchy(struct pc_memory *memory, const char *mount,
+				   const char *mount_root, char *cgroup,
 				   const struct cgroup_names *names)
 {
 	char		folder[PATH_BYTES];
@@ -174,7 +181,9 @@ consider_hierarchy(struct pc_memory *memory, const char *mount, const char *moun
 	}
 }
 
-/* the path of this process in the memory hierarchy: "9:memory:/path", or "0::/path" for version 2 */
+/*
+ * the path of this process in the memory hierarchy: "9:memory:/path", or "0::/path" for version 2
+ */
 static bool
 find_cgroup(const char *text, bool v2, char *cgroup)
 {
@@ -233,7 +242,8 @@ consider_cgroups(struct pc_memory *memory, const char *root)
 		char	   *tail = strstr(line, " - ");
 		bool		v2;
 
-		if (tail == NULL || sscanf(line, "%*u %*u %*s %1023s %1023s", mount_root, mount_point) != 2 ||
+		if (tail == NULL ||
+			sscanf(line, "%*u %*u %*s %1023s %1023s", mount_root, mount_point) != 2 ||
 			sscanf(tail, " - %31s %*s %1023s", type, options) != 2)
 			continue;
 		v2 = strcmp(type, "cgroup2") == 0;
@@ -259,7 +269,8 @@ pc_memory_read(const char *root, uint64_t others, struct pc_memory *memory)
 	snprintf(path, sizeof(path), "%s/proc/meminfo", root);
 	if (!read_text(path, text, sizeof(text)))
 		return -errno;
-	if (!find_value(text, "MemTotal", &host.total) || !find_value(text, "MemAvailable", &host.available))
+	if (!find_value(text, "MemTotal", &host.total) ||
+		!find_value(text, "MemAvailable", &host.available))
 		return -EINVAL;
 	find_value(text, "MemFree", &host.free);
 	find_value(text, "Active(file)", &host.active_file);

@@ -15,7 +15,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* libc and kernel headers of the distributions we build on do not have it yet; the number is the same everywhere */
+/*
+ * libc and kernel headers of the distributions we build on do not have it yet; the number is the
+ * same everywhere
+ */
 #ifndef SYS_cachestat
 #define SYS_cachestat 451
 #endif
@@ -122,7 +125,10 @@ pc_cachestat_is_honest(int fd)
 	return pc_cachestat(fd, 0, 1, &st) == 0 && st.cached > 0;
 }
 
-/* mincore's answer is worth something only for the owner: the kernel's rule, can_do_mincore(), since 5.2 */
+/*
+ * mincore's answer is worth something only for the owner: the kernel's rule, can_do_mincore(),
+ * since 5.2
+ */
 static int
 check_owner(int fd)
 {
@@ -133,7 +139,10 @@ check_owner(int fd)
 	return (geteuid() == 0 || geteuid() == st.st_uid) ? 0 : -EPERM;
 }
 
-/* the bits of eight bytes, each of which holds one in its lowest place: 0 or 1 for each pair, four in all */
+/*
+ * the bits of eight bytes, each of which holds one in its lowest place: 0 or 1 for each pair, four
+ * in all
+ */
 static inline unsigned
 pairs_of(const unsigned char *pages)
 {
@@ -158,7 +167,8 @@ mark_blocks(uint8_t *map, uint32_t n, uint32_t block_size, const unsigned char *
 	/* nearly everybody's: eight blocks of two pages at a time */
 	if (block_size == 2 * page)
 		for (; i + 8 <= n; i += 8)
-			map[i >> 3] = (uint8_t) (pairs_of(pages + 2 * (size_t) i) | pairs_of(pages + 2 * (size_t) i + 8) << 4);
+			map[i >> 3] = (uint8_t) (pairs_of(pages + 2 * (size_t) i) |
+									 pairs_of(pages + 2 * (size_t) i + 8) << 4);
 #endif
 	for (; i < n; i++)
 	{
@@ -202,7 +212,8 @@ map_window(int fd, uint32_t first, uint32_t n, uint32_t block_size, uint8_t *map
 
 /* one window through cachestat(2); false when that is no answer */
 static bool
-ask_cachestat(int fd, uint32_t first, uint32_t n, uint32_t block_size, enum pc_trust trust, struct pc_stat *st, uint8_t *map)
+ask_cachestat(int fd, uint32_t first, uint32_t n, uint32_t block_size,
+			  enum pc_trust trust, struct pc_stat *st, uint8_t *map)
 {
 	uint64_t	length = (uint64_t) n * block_size;
 
@@ -221,15 +232,18 @@ ask_cachestat(int fd, uint32_t first, uint32_t n, uint32_t block_size, enum pc_t
 }
 
 /*
- * Window by window.  cachestat(2) costs next to nothing where a window is cold or lies in large folios, and a quarter
- * of mincore(2) where it is full of small ones.  Where it is partly cached it is a waste: so after such a window it is
- * left out until mincore() has found one nearly full or cold, unless what is dirty must be known.
+ * Window by window.  cachestat(2) costs next to nothing where a window is cold or lies in large
+ * folios, and a quarter of mincore(2) where it is full of small ones.  Where it is partly cached it
+ * is a waste: so after such a window it is left out until mincore() has found one nearly full or
+ * cold, unless what is dirty must be known.
  */
 static int
-look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t *map, uint64_t *resident, uint64_t *dirty)
+look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t *map,
+	 uint64_t *resident, uint64_t *dirty)
 {
 	uint8_t		one[WINDOW_BYTES / SMALLEST_BLOCK / 8] = {0};
-	uint32_t	window = (uint32_t) (WINDOW_BYTES / block_size / 8) * 8;	/* so that each begins a byte of the map */
+	/* so that each begins a byte of the map */
+	uint32_t	window = (uint32_t) (WINDOW_BYTES / block_size / 8) * 8;
 	bool		partly = false;
 	bool		checked = false;
 	int			rc = 0;
@@ -259,7 +273,8 @@ look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t
 }
 
 int
-pc_survey(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t *map, uint64_t *resident)
+pc_survey(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t *map,
+		  uint64_t *resident)
 {
 	memset(map, 0, pc_map_bytes(nblocks));
 	return look(fd, nblocks, block_size, trust, map, resident, NULL);
@@ -305,7 +320,8 @@ pc_evict_blocks(int fd, const uint8_t *map, uint32_t nblocks, uint32_t block_siz
 	{
 		uint32_t	to = pc_next(map, nblocks, from, false);
 
-		rc = posix_fadvise(fd, (off_t) from * block_size, (off_t) (to - from) * block_size, POSIX_FADV_DONTNEED);
+		rc = posix_fadvise(fd, (off_t) from * block_size, (off_t) (to - from) * block_size,
+						   POSIX_FADV_DONTNEED);
 		from = pc_next(map, nblocks, to, true);
 	}
 	return -rc;

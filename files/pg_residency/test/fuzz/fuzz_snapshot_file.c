@@ -1,8 +1,8 @@
 /*
  * fuzz_snapshot_file.c - any bytes at all are given to the reader of snapshots (libFuzzer)
  *
- * Each input is read twice: as it is, and with lengths and checksums put right, or the fuzzer would never get beyond
- * them.
+ * Each input is read twice: as it is, and with lengths and checksums put right, or the fuzzer would
+ * never get beyond them.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -27,7 +27,8 @@ read_all(const uint8_t *file, size_t size)
 		uint8_t    *map = malloc(pc_map_bytes(segment.blocks));
 
 		/* what passed the check can be read */
-		if (sf_read_map(&segment, map) != NULL || pc_popcount(map, segment.blocks) != segment.wanted)
+		if (sf_read_map(&segment, map) != NULL ||
+			pc_popcount(map, segment.blocks) != segment.wanted)
 			abort();
 		for (int l = 0; l < SF_LAYERS; l++)
 			if (sf_read_layer(&segment, (enum sf_layer) l, map) != NULL)

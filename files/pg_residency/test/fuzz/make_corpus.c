@@ -1,5 +1,6 @@
 /*
- * make_corpus.c - writes the fuzzer's first inputs: small snapshots of each shape, into the directory named
+ * make_corpus.c - writes the fuzzer's first inputs: small snapshots of each shape, into the
+ * directory named
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,10 @@ static int
 write_file(const char *directory, int shape)
 {
 	static const uint32_t every[] = {1, 2, 3, 17, 500};
-	struct sf_header header = {.block_size = 8192, .segment_blocks = 131072, .name = "seed", .origin = "seed"};
+	struct sf_header header = {.block_size = 8192,
+							   .segment_blocks = 131072,
+							   .name = "seed",
+							   .origin = "seed"};
 	uint8_t    *file = calloc(1, SF_HEADER_BYTES + 2 * sf_segment_bound(BLOCKS));
 	size_t		size = SF_HEADER_BYTES;
 	char		path[4096];
@@ -28,8 +32,12 @@ write_file(const char *directory, int shape)
 			pc_set(maps[l], b);
 	for (uint32_t s = 0; s < 2; s++)
 	{
-		struct sf_segment segment = {.tablespace = 1663, .database = 5, .relfilenumber = 16384 + s, .blocks = BLOCKS - s};
-		uint8_t    *const layers[SF_LAYERS] = {maps[0], shape > 4 ? maps[1] : NULL, shape > 4 ? maps[2] : NULL};
+		struct sf_segment segment = {.tablespace = 1663,
+									 .database = 5,
+									 .relfilenumber = 16384 + s,
+									 .blocks = BLOCKS - s};
+		uint8_t *const layers[SF_LAYERS] = {maps[0], shape > 4 ? maps[1] : NULL,
+											shape > 4 ? maps[2] : NULL};
 
 		size += sf_write_segment(&segment, layers, file + size);
 		header.segments++;

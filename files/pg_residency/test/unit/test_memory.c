@@ -78,7 +78,10 @@ test_host(void **state)
 	assert_true(m.cgroup_headroom == PC_NO_LIMIT);
 }
 
-/* on a server that has run for long all of the cache is active; half of what there is may be filled all the same */
+/*
+ * on a server that has run for long all of the cache is active; half of what there is may be filled
+ * all the same
+ */
 static void
 test_everything_is_active(void **state)
 {
@@ -90,7 +93,10 @@ test_everything_is_active(void **state)
 	assert_int_equal(m.budget, (16384 - 1024) / 2 * MIB);
 }
 
-/* what others restored is theirs, as far as it is not free; in a cgroup of its own there is nothing of theirs */
+/*
+ * what others restored is theirs, as far as it is not free; in a cgroup of its own there is nothing
+ * of theirs
+ */
 static void
 test_others(void **state)
 {
@@ -104,15 +110,20 @@ test_others(void **state)
 	assert_int_equal(m.budget, (8192 - 1024) * MIB);
 
 	put_file("/proc/self/cgroup", "0::/postgresql.service\n");
-	put_file("/proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
+	put_file("/proc/self/mountinfo",
+			 "30 20 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
 	put_file("/sys/fs/cgroup/postgresql.service/memory.max", "2147483648\n");
 	put_file("/sys/fs/cgroup/postgresql.service/memory.current", "2147483648\n");
-	put_file("/sys/fs/cgroup/postgresql.service/memory.stat", "inactive_file 2147483648\nactive_file 0\nfile_dirty 0\nfile_writeback 0\n");
+	put_file("/sys/fs/cgroup/postgresql.service/memory.stat",
+			 "inactive_file 2147483648\nactive_file 0\nfile_dirty 0\nfile_writeback 0\n");
 	assert_int_equal(pc_memory_read(root, 1024 * MIB, &m), 0);
 	assert_int_equal(m.budget, (2048 - 64) * MIB);
 }
 
-/* file cache makes room for file cache: only what a cgroup uses for other things counts against its limit */
+/*
+ * file cache makes room for file cache: only what a cgroup uses for other things counts against its
+ * limit
+ */
 static void
 test_cgroup_v2(void **state)
 {
@@ -120,7 +131,8 @@ test_cgroup_v2(void **state)
 
 	(void) state;
 	put_file("/proc/self/cgroup", "0::/system.slice/postgresql.service\n");
-	put_file("/proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
+	put_file("/proc/self/mountinfo",
+			 "30 20 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
 	put_file("/sys/fs/cgroup/system.slice/postgresql.service/memory.max", "max\n");
 	put_file("/sys/fs/cgroup/system.slice/postgresql.service/memory.high", "2147483648\n");
 	put_file("/sys/fs/cgroup/system.slice/postgresql.service/memory.current", "2147483648\n");
@@ -135,7 +147,8 @@ test_cgroup_v2(void **state)
 	/* an ancestor is tighter */
 	put_file("/sys/fs/cgroup/system.slice/memory.max", "1073741824\n");
 	put_file("/sys/fs/cgroup/system.slice/memory.current", "1073741824\n");
-	put_file("/sys/fs/cgroup/system.slice/memory.stat", "inactive_file 268435456\nactive_file 0\nfile_dirty 67108864\nfile_writeback 0\n");
+	put_file("/sys/fs/cgroup/system.slice/memory.stat",
+			 "inactive_file 268435456\nactive_file 0\nfile_dirty 67108864\nfile_writeback 0\n");
 	assert_int_equal(pc_memory_read(root, 0, &m), 0);
 	assert_int_equal(m.cgroup_headroom, 256 * MIB);
 	assert_int_equal(m.budget, (256 - 64 - 32) * MIB);
@@ -162,7 +175,8 @@ test_cgroup_v1(void **state)
 	assert_int_equal(m.budget, (112 - 4) * MIB);
 
 	/* a container sees its own part of the tree as the root of it, under the whole path */
-	put_file("/proc/self/mountinfo", "30 20 0:26 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
+	put_file("/proc/self/mountinfo",
+			 "30 20 0:26 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
 	put_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "67108864\n");
 	put_file("/sys/fs/cgroup/memory/memory.usage_in_bytes", "0\n");
 	put_file("/sys/fs/cgroup/memory/memory.stat", "total_active_file 0\ntotal_inactive_file 0\n");

@@ -1,8 +1,9 @@
 /*
  * test_page_cache.c - the kernel layer on real files, judged by a mincore of the test's own
  *
- * Files are made in the working directory, which must not be on tmpfs.  The kernel may take back pages at any time, so
- * what must be resident is asserted with a tolerance of 2 %; what must not be resident is asserted exactly.
+ * Files are made in the working directory, which must not be on tmpfs.  The kernel may take back
+ * pages at any time, so what must be resident is asserted with a tolerance of 2 %; what must not be
+ * resident is asserted exactly.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -27,6 +28,7 @@
 
 #include "kernel/device.h"
 #include "kernel/loader.h"
+#include "kernel/probe.h"
 #include "kernel/page_cache.h"
 
 #define BLOCK 8192
@@ -41,7 +43,9 @@ static uint8_t after[BLOCKS / 8 + 1];
 static bool stop;
 static uint32_t progressed;
 
-/* the test's own reader: the whole file at once, page by page, sharing nothing with what it judges */
+/*
+ * the test's own reader: the whole file at once, page by page, sharing nothing with what it judges
+ */
 static void
 own_mincore(uint8_t *map)
 {
@@ -128,9 +132,11 @@ static struct pc_loader
 new_loader(uint32_t gap_blocks)
 {
 	struct stat st;
-	struct pc_loader loader = {
-		.block_size = BLOCK, .window = &pc_gentle, .gap_blocks = gap_blocks, .wait = wait_a_little, .progress = count_progress
-	};
+	struct pc_loader loader = {.block_size = BLOCK,
+							   .window = &pc_gentle,
+							   .gap_blocks = gap_blocks,
+							   .wait = wait_a_little,
+							   .progress = count_progress};
 
 	assert_int_equal(fstat(fd, &st), 0);
 	loader.request_bytes = pc_device_request_bytes(st.st_dev);
@@ -206,7 +212,8 @@ test_map_and_count(void **state)
 	{
 		assert_int_equal(pc_count(fd, BLOCKS, BLOCK, use_cachestat, &count), 0);
 		assert_int_equal(count.blocks, BLOCKS);
-		assert_in_range(count.resident, pc_popcount(after, BLOCKS) * 0.98, pc_popcount(after, BLOCKS));
+		assert_in_range(count.resident, pc_popcount(after, BLOCKS) * 0.98,
+						pc_popcount(after, BLOCKS));
 	}
 	/* half a block is not a block */
 	evict_all();
@@ -219,11 +226,15 @@ test_map_and_count(void **state)
 	free(buffer);
 }
 
-/* windows of 64 MiB that are cold, full, or partly cached, in every order: the quick way finds what mincore finds */
+/*
+ * windows of 64 MiB that are cold, full, or partly cached, in every order: the quick way finds what
+ * mincore finds
+ */
 static void
 test_mixed_windows(void **state)
 {
-	static const char *const mixes[] = {"cold full", "full cold", "part cold", "part full", "cold part", "full part", "full full"};
+	static const char *const mixes[] = {"cold full", "full cold", "part cold", "part full",
+										"cold part", "full part", "full full"};
 	uint32_t	window = 64 * 1024 * 1024 / BLOCK;
 	bool		honest = pc_cachestat_is_honest(fd);
 
@@ -254,7 +265,8 @@ test_mixed_windows(void **state)
 			{
 				own_mincore(before);
 				memset(after, 0xff, sizeof(after));
-				assert_int_equal(pc_survey(fd, BLOCKS, BLOCK, (enum pc_trust) trust, after, &resident), 0);
+				assert_int_equal(
+					pc_survey(fd, BLOCKS, BLOCK, (enum pc_trust) trust, after, &resident), 0);
 			} while (memcmp(after, before, pc_map_bytes(BLOCKS)) != 0 && ++attempt < 5);
 			assert_memory_equal(after, before, pc_map_bytes(BLOCKS));
 			assert_int_equal(resident, pc_popcount(before, BLOCKS));
@@ -347,7 +359,10 @@ test_another_owner(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* complete and exact: the kernel may take some back meanwhile, but hardly three times, and nothing else may come */
+/*
+ * complete and exact: the kernel may take some back meanwhile, but hardly three times, and nothing
+ * else may come
+ */
 static void
 load_exactly(const struct pc_window *window, uint64_t wanted)
 {
@@ -372,7 +387,8 @@ load_exactly(const struct pc_window *window, uint64_t wanted)
 static void
 test_load_patterns(void **state)
 {
-	static const uint32_t patterns[][2] = {{BLOCKS, 1}, {1, 1}, {1, 9}, {1, 49}, {64, 64}, {3, 200}, {200, 3}};
+	static const uint32_t patterns[][2] = {{BLOCKS, 1}, {1, 1},   {1, 9},  {1, 49},
+										   {64, 64},    {3, 200}, {200, 3}};
 
 	struct pc_window windows[] = {pc_gentle, pc_aggressive, pc_gentle, pc_aggressive};
 
@@ -419,7 +435,8 @@ test_load_side_by_side(void **state)
 	assert_int_equal(flight.bytes, 0);
 	own_mincore(after);
 	assert_int_equal(not_in(after, want), 0);
-	assert_in_range(not_in(want, after), 0, wanted / 50 + pc_gentle.requests * pc_gentle.stretch * 2);
+	assert_in_range(not_in(want, after), 0,
+					wanted / 50 + pc_gentle.requests * pc_gentle.stretch * 2);
 	assert_in_range(progressed, wanted - pc_gentle.requests * pc_gentle.stretch * 2, wanted);
 }
 
@@ -469,7 +486,10 @@ wait_too_long(void *arg, long microseconds)
 	return false;
 }
 
-/* a window is stretched while the device runs dry, within its bounds, and one that has no stretch is not */
+/*
+ * a window is stretched while the device runs dry, within its bounds, and one that has no stretch
+ * is not
+ */
 static void
 test_window_stretches(void **state)
 {
@@ -493,7 +513,8 @@ test_window_stretches(void **state)
 		loader.wait = wait_too_long;
 		assert_int_equal(pc_start(&file, fd, want, BLOCKS, &loader), 0);
 		assert_int_equal(pc_finish(&late_flight, &file), 0);
-		assert_in_range(most_in_flight, windows[i]->bytes / 2, (uint64_t) windows[i]->bytes * windows[i]->stretch);
+		assert_in_range(most_in_flight, windows[i]->bytes / 2,
+						(uint64_t) windows[i]->bytes * windows[i]->stretch);
 		if (windows[i]->stretch == 1)
 			assert_true(late_flight.stretch == 0);
 		else
@@ -525,11 +546,18 @@ test_shared_window(void **state)
 	assert_int_equal(late_flight.large_bytes, 0);
 }
 
-/* a long run is brought in as large folios, and is exact all the same: nothing before it, nothing behind it */
+/*
+ * a long run is brought in as large folios, and is exact all the same: nothing before it, nothing
+ * behind it
+ */
 static void
 test_load_long_run(void **state)
 {
-	static const uint32_t runs[][2] = {{0, BLOCKS}, {100, BLOCKS - 100}, {256, 9000}, {5000, 5001}, {301, 7777}};
+	static const uint32_t runs[][2] = {{0, BLOCKS},
+									   {100, BLOCKS - 100},
+									   {256, 9000},
+									   {5000, 5001},
+									   {301, 7777}};
 
 	(void) state;
 	for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++)
@@ -633,7 +661,10 @@ wait_until_quiet(dev_t device)
 	return false;
 }
 
-/* the gentle window takes large folios while nobody else uses the device, and only tries one now and then when somebody does */
+/*
+ * the gentle window takes large folios while nobody else uses the device, and only tries one now
+ * and then when somebody does
+ */
 static void
 test_large_only_when_alone(void **state)
 {
@@ -727,7 +758,8 @@ test_load_stops(void **state)
 	stop = true;
 	assert_int_equal(pc_load(fd, want, BLOCKS, &loader), PC_STOPPED);
 	own_mincore(after);
-	assert_in_range(pc_popcount(after, BLOCKS), 0, (pc_gentle.bytes + pc_gentle.request_bytes) / BLOCK);
+	assert_in_range(pc_popcount(after, BLOCKS), 0,
+					(pc_gentle.bytes + pc_gentle.request_bytes) / BLOCK);
 }
 
 /* slower than the rate it must be; how much slower depends on the machine and is not asserted */

@@ -1,5 +1,6 @@
 /*
- * test_snapshot_file.c - the format of a snapshot: what is written is read back, and nothing else passes
+ * test_snapshot_file.c - the format of a snapshot: what is written is read back, and nothing else
+ * passes
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,19 +36,32 @@ begin_file(struct file *f)
 	memset(f, 0, sizeof(*f));
 	f->data = calloc(1, SF_HEADER_BYTES + 4 * sf_segment_bound(SEGMENT_BLOCKS));
 	f->size = SF_HEADER_BYTES;
-	f->header = (struct sf_header) {
-		.system_identifier = UINT64_C(0x8123456789abcdef), .timeline = 7, .server_version = 150020, .block_size = 8192,
-		.segment_blocks = SEGMENT_BLOCKS, .page_size = 4096, .flags = SF_FLAG_IN_RECOVERY,
-		.taken_at = INT64_C(1795170000123456), .generation = 3, 
-		.blocks = 1000000, .in_page_cache = 11, .in_shared_buffers = 12, .in_both = 13, .name = "warm", .origin = "db1.example.com"
-	};
+	f->header = (struct sf_header){.system_identifier = UINT64_C(0x8123456789abcdef),
+								   .timeline = 7,
+								   .server_version = 150020,
+								   .block_size = 8192,
+								   .segment_blocks = SEGMENT_BLOCKS,
+								   .page_size = 4096,
+								   .flags = SF_FLAG_IN_RECOVERY,
+								   .taken_at = INT64_C(1795170000123456),
+								   .generation = 3,
+								   .blocks = 1000000,
+								   .in_page_cache = 11,
+								   .in_shared_buffers = 12,
+								   .in_both = 13,
+								   .name = "warm",
+								   .origin = "db1.example.com"};
 }
 
-static void
-add_layers(struct file *f, uint32_t relfilenumber, uint32_t segment, uint32_t blocks, uint8_t *const maps[SF_LAYERS])
+static void add_layers(struct file *f, uint32_t relfilenumber, uint32_t segment, uint32_t blocks,
+					   uint8_t *const maps[SF_LAYERS])
 {
-	struct sf_segment s = {.tablespace = 1663, .database = 5, .relfilenumber = relfilenumber, .segment = segment,
-	.blocks = blocks, .fork = 2};
+	struct sf_segment s = {.tablespace = 1663,
+						   .database = 5,
+						   .relfilenumber = relfilenumber,
+						   .segment = segment,
+						   .blocks = blocks,
+						   .fork = 2};
 	size_t		n = sf_write_segment(&s, maps, f->data + f->size);
 
 	assert_true(n <= sf_segment_bound(blocks));
@@ -127,7 +141,8 @@ test_round_trip(void **state)
 			add_segment(&f, UINT32_MAX, 31999, sizes[s]);
 			end_file(&f);
 			/* a map of 1 GiB: never above 16 KiB and what names it */
-			assert_true(f.size <= SF_HEADER_BYTES + 2 * (MAP_BYTES + SF_SEGMENT_BYTES + SF_LAYER_BYTES));
+			assert_true(f.size <=
+						SF_HEADER_BYTES + 2 * (MAP_BYTES + SF_SEGMENT_BYTES + SF_LAYER_BYTES));
 			assert_null(sf_check(f.data, f.size, &h, NULL));
 			assert_true(sf_next_segment(f.data, &h, &at, &segment));
 			assert_int_equal(segment.relfilenumber, 16384);
@@ -238,7 +253,9 @@ test_empty_segment(void **state)
 	free(f.data);
 }
 
-/* three layers that will not be packed: those of shared buffers become one, and 32 KiB a GiB hold */
+/*
+ * three layers that will not be packed: those of shared buffers become one, and 32 KiB a GiB hold
+ */
 static void
 test_bound_of_layers(void **state)
 {

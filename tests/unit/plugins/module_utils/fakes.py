@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import struct
 from datetime import datetime, timezone
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Place, Relation
@@ -31,6 +32,9 @@ def snapshot_row(name="warm", generation=3, **changed):
         "file_bytes": 300,
         "digest": "9f2c",
         "problem": None,
+        "thin": False,
+        "current": False,
+        "measure": None,
     }
     row.update(changed)
     return row
@@ -51,6 +55,7 @@ def segment_row(segment_no, wanted, resident=0, gone=0, **changed):
         "gone": gone,
     }
     row.update(changed)
+    row.setdefault("heat", (wanted + row["in_shared_buffers"]) / row["blocks"])
     return row
 
 
@@ -70,8 +75,13 @@ def outcome_row(relfilenumber, segment=0, **changed):
     return row
 
 
+def database_row(oid, name, problem=None):
+    """What the server's names have of a database."""
+    return dict(relation_row(name, None), database=oid, tablespace=None, oid=None, kind="database", pages=None, problem=problem)
+
+
 def relation_row(name, relfilenumber, **changed):
-    """What a database says of a relation."""
+    """What the server's names have of a relation."""
     row = {
         "database": 5,
         "tablespace": 1663,
@@ -82,10 +92,31 @@ def relation_row(name, relfilenumber, **changed):
         "owner_oid": None,
         "owner": None,
         "pages": 0,
-        "partitions_of": None,
+        "partition_of": None,
+        "problem": None,
     }
     row.update(changed)
     return row
+
+
+def names_file(*rows, version=1):
+    """What the server would write of these rows; see src/names.c."""
+    kinds = {"table": b"r", "index": b"i", "materialized view": b"m", "sequence": b"S", "toast": b"t", "toast index": b"T"}
+
+    def text(value):
+        encoded = (value or "").encode("utf-8")
+        return struct.pack("<H", len(encoded)) + encoded
+
+    body = b""
+    for row in rows:
+        if row["kind"] == "database":
+            body += b"D" + struct.pack("<I", row["database"]) + text(row["name"]) + text(row["problem"])
+            continue
+        numbers = [row[key] or 0 for key in ("database", "tablespace", "relfilenumber", "oid", "owner_oid", "pages")]
+        body += kinds[row["kind"]] + struct.pack("<6I", *numbers) + text(row["name"]) + text(row["owner"])
+        parents = row["partition_of"] or []
+        body += bytes([len(parents)]) + b"".join(text(one) for one in parents)
+    return struct.pack("<8sII", b"PGRNAMES", version, 0) + body
 
 
 def relation(name, relfilenumber=1, database="postgres_air", **changed):
@@ -117,7 +148,7 @@ def job_row(job=7, **changed):
         "budget_bytes": 1024**3,
         "message": None,
         "seconds": 2.0,
-        "planned": 400,
+        "wanted": 400,
         "settled": 400,
         "rate_bytes": None,
         "time_limit": None,

@@ -8,20 +8,22 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _info, _names
+from ansible_collections.pgfleet.cache.plugins.module_utils import _info
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._info import Options
-from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
     Session,
-    relation,
+    database_row,
+    names_file,
     relation_row,
     snapshot_row,
 )
 
-DATABASES = [
-    {"oid": 5, "datname": "postgres_air", "datallowconn": True, "here": True},
-    {"oid": 6, "datname": "reporting", "datallowconn": False, "here": False},
+DATABASES = [{"oid": 5, "datname": "postgres_air"}, {"oid": 6, "datname": "reporting"}]
+NAMES = [
+    relation_row("public.boarding_pass", 16001),
+    database_row(5, "postgres_air"),
+    database_row(6, "reporting", "it does not allow connections"),
 ]
 KEYS = set(_info.empty_result()) | {"msg"}
 
@@ -79,7 +81,7 @@ def server(**more):
         ],
         "current_setting('shared_buffers')": [{"blocks": 1000}],
         "residency_segments()": [segment(16001), segment(16003)],
-        "pg_filenode_relation": [relation_row("public.boarding_pass", 16001)],
+        "residency_current_names": NAMES,
         "pg_database": DATABASES,
         "residency_snapshots": [snapshot_row()],
     }
@@ -88,7 +90,7 @@ def server(**more):
 
 
 def look(session, chosen, with_extension=None):
-    return _info.of_server(session, chosen, lambda database: session, with_extension, lambda path: {"path": path})
+    return _info.of_server(session, chosen, with_extension, lambda path: {"path": path})
 
 
 def test_databases_and_what_belongs_to_none():
@@ -116,7 +118,7 @@ def test_relations_and_segments_have_names():
         ("public.boarding_pass", 1, 50.0),
         (None, 1, 50.0),
     ]
-    assert result["warnings"] == ["Not named: the relations of reporting, which let nobody in."]
+    assert result["warnings"] == ["The relations of these databases are not named: reporting (it does not allow connections)."]
 
 
 def test_the_server_sorts_and_limits():
@@ -188,6 +190,15 @@ def test_waits_until_it_is_warm():
     assert result["msg"] == "warm@3: 90 % of 640 kB is resident."
 
 
+def test_thin_generations_are_named():
+    """So that a probe that never succeeds can be understood."""
+    snapshots = [snapshot_row(current=True), snapshot_row(generation=4, thin=True, measure=400)]
+    amounts = [{"wanted": 100, "resident": 100, "gone": 0}]
+    result = look(server(residency_snapshots=snapshots, residency_snapshot_segments=amounts), options(snapshot="warm"))
+    assert result["residency"]["snapshot"] == "warm@3"
+    assert result["warnings"] == ["'warm' means warm@3: warm@4 is newer and thin (less than half as full)."]
+
+
 def test_does_not_wait_unless_told():
     amounts = [{"wanted": 100, "resident": 10, "gone": 0}]
     result = look(server(residency_snapshot_segments=amounts), options(snapshot="warm"))
@@ -205,7 +216,7 @@ def test_waits_no_longer_than_its_timeout():
 @pytest.fixture
 def stopped(tmp_path):
     """A data directory with two relations and a snapshot with names."""
-    table = relation("public.boarding_pass", 16001)
+    names = names_file(database_row(5, "postgres_air"), relation_row("public.boarding_pass", 16001))
     files = {
         "PG_VERSION": b"15\n",
         "global/1262": b"g" * 8192,
@@ -215,7 +226,7 @@ def stopped(tmp_path):
         "pg_residency/warm@2.snapshot": b"content",
         "pg_residency/warm@10.snapshot": b"",
         "pg_residency/pgsql_tmp.lock": b"",
-        "pg_residency/warm@2.names": _names.dump(Names({table.place: table})).encode("ascii"),
+        "pg_residency/warm@2.names": names,
         "pg_residency/warm@10.names": b"something else",
     }
     for name, content in files.items():

@@ -16,7 +16,6 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _deadline,
     _evict,
     _info,
-    _names,
     _page_cache,
     _restore,
     _selection,
@@ -27,6 +26,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils import test_info, test_restore
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
     Session,
+    database_row,
     job_row,
     outcome_row,
     segment_row,
@@ -116,9 +116,9 @@ def test_pooler():
     )
 
 
-def extension(version, library="0.2.0"):
+def extension(version, library="0.3.0", block_size=8192):
     return Session(
-        pg_extension=[{"database": "postgres", "extversion": version, "schema": "public"}],
+        pg_extension=[{"database": "postgres", "extversion": version, "schema": "public", "block_size": block_size}],
         set_config=[],
         residency_version=[{"version": library}],
     )
@@ -140,13 +140,26 @@ def test_extension_is_missing_in_the_database_of_a_relation(monkeypatch):
 
 
 def test_extension_is_older():
-    assert says(_connection.attach_extension, extension("0.1.9")) == (
-        "Extension pg_residency is version 0.1.9, this collection needs 0.2.0 or newer: run the playbook pgfleet.cache.install."
+    assert says(_connection.attach_extension, extension("0.2.0")) == (
+        "Extension pg_residency is version 0.2.0, this collection needs 0.3.0 or newer: run the playbook pgfleet.cache.install."
     )
-    assert says(_connection.attach_extension, extension("0.2.0", "0.1.9")) == (
-        "The loaded library of pg_residency is version 0.1.9, this collection needs 0.2.0 or newer: run the playbook"
+    assert says(_connection.attach_extension, extension("0.3.0", "0.2.0")) == (
+        "The loaded library of pg_residency is version 0.2.0, this collection needs 0.3.0 or newer: run the playbook"
         " pgfleet.cache.install, then reconnect."
     )
+
+
+@pytest.mark.parametrize("block_size", [4096, 16384])
+def test_other_block_sizes(block_size):
+    """All figures would be wrong by a factor."""
+    assert says(_connection.attach_extension, extension("0.3.0", block_size=block_size)) == (
+        "This server's block size is %d bytes, and this collection supports only 8192. Call the SQL functions of pg_residency directly."
+        % block_size
+    )
+
+
+def test_extension_that_fits():
+    _connection.attach_extension(extension("0.3.0"))
 
 
 class Psycopg:
@@ -377,8 +390,7 @@ def test_patterns_that_choose_nothing():
         "warm@3 has nothing that fits relations: passanger; databases: postgres_air, x*."
         " Its largest are: public.passenger in postgres_air, public.boarding_pass in postgres_air."
     )
-    nothing = _names.dump(Names())
-    session = test_restore.server(jobs=[], segments=[segment_row(1, 100)], names=nothing)
+    session = test_restore.server(jobs=[], segments=[segment_row(1, 100)], names=[database_row(5, "postgres_air")])
     assert says(test_restore.restore, session, relations=["a"]) == (
         "warm@3 has nothing that fits relations: a. It names no relation at all."
     )
@@ -394,11 +406,12 @@ def test_fallback_relations_that_do_not_exist():
 def test_warnings():
     session = test_restore.server(jobs=[], segments=[segment_row(1, 400, resident=400)])
     assert test_restore.restore(session, databases=["postgres_air", "x*"])["warnings"] == [
-        "Snapshot warm@3 has no names with it, as it was not taken by residency_snapshot of this collection: its relations are"
-        " chosen by the names of today.",
+        "Snapshot warm@3 has no names, as one that pg_residency took before 0.3.0: its relations are chosen by the names of today.",
         "Nothing fits 'x*' of databases.",
     ]
-    assert _selection._closed_warning(Names(closed=["a", "b"])) == ["Not looked into: a, b, which let nobody in."]
+    assert _selection._unnamed_warning(Names(unnamed={"a": "closed", "b": "gone"})) == [
+        "Left out, as their relations have no names: databases a (closed), b (gone)."
+    ]
 
 
 # --- info ---

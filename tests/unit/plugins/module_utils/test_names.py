@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _names
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Patterns, Place
-from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import relation
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import Session, database_row, relation, relation_row
 
 ODD = relation('"Odd Schema"."Table, ""quoted"".x"', 9)
 
@@ -72,25 +72,80 @@ def test_what_has_no_name_fits_everything_only():
     assert Patterns("databases", ["postgres*"]).rank_text(None) is None
 
 
-def test_document_survives():
-    shared = relation("pg_catalog.pg_authid", 1260, database=None, place=Place(0, 1664, 1260))
-    index = relation('public."\u00fcber"', 10, kind="index", owner="public.t", owner_oid=4, pages=7, partition_of=("public.p",))
-    names = Names({one.place: one for one in (ODD, shared, index)}, {5: "postgres_air"})
-    text = _names.dump(names)
-    assert text.isascii() and " " not in text.replace("Odd Schema", "").replace(", ", "")
-    loaded = _names.load(text)
-    assert loaded is not None
-    assert loaded.relations == names.relations
-    assert loaded.databases == {5: "postgres_air"}
+ROWS = [
+    relation_row("public.passenger", 16002, pages=7),
+    relation_row("public.p1_pkey", 16003, kind="index", owner_oid=16004, owner="public.p1", partition_of=["public.p"]),
+    relation_row("pg_catalog.pg_authid", 1260, database=0, tablespace=1664),
+    relation_row("public.elsewhere", 16002, database=6),
+    database_row(5, "postgres_air"),
+    database_row(6, "Odd DB"),
+    database_row(7, "reporting", "it does not allow connections."),
+    database_row(4, "template0", "it does not allow connections"),
+]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [None, "", "null", "[]", "[1]", "{", "{}", '{"version": 2}', '{"version": 1}', '{"version": 1, "databases": {"5": 3}}',
-     '{"version": 1, "databases": {"5": {"name": "a", "relations": [[1, 2]]}}}'],
-)
-def test_document_of_somebody_else_is_none(text):
-    assert _names.load(text) is None
+def test_names_of_a_snapshot():
+    names = _names.of_snapshot(Session(residency_snapshot_names=ROWS), "warm@3")
+    assert names.databases == {5: "postgres_air", 6: "Odd DB", 7: "reporting", 4: "template0"}
+    assert {(place, one.database, one.name) for place, one in names.relations.items()} == {
+        (Place(5, 1663, 16002), "postgres_air", "public.passenger"),
+        (Place(5, 1663, 16003), "postgres_air", "public.p1_pkey"),
+        (Place(0, 1664, 1260), None, "pg_catalog.pg_authid"),
+        (Place(6, 1663, 16002), "Odd DB", "public.elsewhere"),
+    }
+    index = names.relations[Place(5, 1663, 16003)]
+    assert (index.kind, index.owner, index.owner_oid, index.partition_of) == ("index", "public.p1", 16004, ("public.p",))
+    assert names.relations[Place(5, 1663, 16002)].pages == 7
+
+
+def test_a_snapshot_without_names_has_none():
+    """Which is not the same as names of databases that cannot be looked into."""
+    assert _names.of_snapshot(Session(residency_snapshot_names=[]), "warm@3") is None
+    names = _names.of_snapshot(Session(residency_snapshot_names=[database_row(7, "reporting", "closed")]), "warm@3")
+    assert names.relations == {} and names.unnamed == {"reporting": "closed"}
+
+
+def test_template0_is_no_surprise():
+    names = _names.of_snapshot(Session(residency_snapshot_names=ROWS), "warm@3")
+    assert _names.unnamed_warnings(names) == [
+        "The relations of these databases are not named: reporting (it does not allow connections)."
+    ]
+    assert _names.unnamed_warnings(Names()) == []
+
+
+def test_a_database_without_a_name():
+    names = _names.collect([database_row(99, "", "its worker failed"), relation_row("public.a", 1, database=99)])
+    assert names.databases == {} and names.unnamed == {"OID 99": "its worker failed"}
+    assert names.relations[Place(99, 1663, 1)].database is None
+
+
+def test_long_lists_of_databases_are_cut():
+    names = Names(unnamed={"d%d" % number: "closed" for number in range(9)})
+    assert _names.say_unnamed(names) == "d0 (closed), d1 (closed), d2 (closed), d3 (closed), d4 (closed) and 4 more"
+
+
+def test_only_the_databases_of_the_places_are_asked():
+    session = Session(residency_current_names=ROWS)
+    _names.at_places([Place(6, 1663, 2), Place(0, 1664, 1), Place(6, 1663, 2), Place(6, 1663, 3)], session)
+    [(dummy, params)] = session.asked
+    assert params == ([0, 6], [0, 6, 6], [1664, 1663, 1663], [1, 2, 3])
+
+
+def test_of_nothing_nothing_is_asked():
+    assert _names.at_places([], Session()) == Names()
+
+
+@pytest.mark.parametrize(("patterns", "asked"), [([], ()), (["postgres*"], ([5],)), (["*"], ([5, 6, 0],)), (['"Odd DB"'], ([6],))])
+def test_databases_by_pattern(patterns, asked):
+    known = [{"oid": 5, "datname": "postgres_air"}, {"oid": 6, "datname": "Odd DB"}]
+    session = Session(residency_current_names=ROWS, pg_database=known)
+    assert len(_names.everything(session, Patterns("databases", patterns)).relations) == 4
+    assert session.asked[-1][1] == asked
+
+
+def test_no_such_database():
+    session = Session(pg_database=[{"oid": 5, "datname": "postgres_air"}])
+    assert _names.everything(session, Patterns("databases", ["x*"])) == Names()
 
 
 def test_successors():

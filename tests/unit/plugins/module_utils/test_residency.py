@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _residency
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._residency import Amount, Change
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
     Session,
+    database_row,
     outcome_row,
     relation,
     relation_row,
@@ -68,28 +68,18 @@ def test_result_is_bounded():
     assert len(described["relations"]) == len(described["segments"]) == _residency.LISTED
 
 
-DATABASES = [
-    {"oid": 5, "datname": "postgres", "datallowconn": True, "here": True},
-    {"oid": 6, "datname": "postgres_air", "datallowconn": True, "here": False},
-    {"oid": 4, "datname": "template0", "datallowconn": False, "here": False},
-    {"oid": 7, "datname": "closed", "datallowconn": False, "here": False},
-]
-
-
-def test_names_come_from_each_database():
-    here = Session(pg_filenode_relation=[relation_row("public.a", 1)], pg_database=DATABASES)
-    there = Session(
-        pg_filenode_relation=[relation_row("pg_toast.i", 2, database=6, kind="toast index", owner_oid=9, owner="public.b")]
+def test_names_are_the_servers():
+    session = Session(
+        residency_current_names=[
+            relation_row("public.a", 1),
+            relation_row("pg_toast.i", 2, database=6, kind="toast index", owner_oid=9, owner="public.b"),
+            database_row(5, "postgres"),
+            database_row(6, "postgres_air"),
+            database_row(7, "closed", "it does not allow connections"),
+        ]
     )
-    asked = []
-
-    def connect_to(database):
-        asked.append(database)
-        return there
-
-    places = [Place(5, 1663, 1), Place(6, 1663, 2), Place(4, 1663, 3), Place(7, 1663, 4), Place(99, 1663, 5)]
-    names = _residency.name_places(places, here, connect_to)
-    assert asked == ["postgres_air"]
+    places = [Place(5, 1663, 1), Place(6, 1663, 2), Place(7, 1663, 4), Place(99, 1663, 5)]
+    names = _residency.name_places(places, session)
     assert names.relations[places[0]].name == "public.a"
     assert _residency.identity(places[1], names) == {
         "database": "postgres_air",
@@ -100,25 +90,14 @@ def test_names_come_from_each_database():
         "tablespace": 1663,
         "relfilenumber": 2,
     }
-    assert _residency.identity(places[2], names)["database"] == "template0"
-    assert _residency.identity(places[4], names)["database"] is None
-    assert names.closed == ["closed"]
-
-
-def test_database_that_refuses_stays_unnamed():
-    def refuse(database):
-        raise ResidencyError("no pg_hba.conf entry")
-
-    place = Place(6, 1663, 2)
-    names = _residency.name_places([place], Session(pg_database=DATABASES), refuse)
-    assert names.closed == ["postgres_air"]
-    assert _residency.label(_residency.identity(place, names)) == "relfilenumber 2 in postgres_air"
+    assert _residency.label(_residency.identity(places[2], names)) == "relfilenumber 4 in closed"
+    assert _residency.identity(places[3], names)["database"] is None
 
 
 def test_dropped_relation_keeps_the_name_it_had():
     old = relation("public.boarding_pass", 8)
     former = Names({old.place: old}, {99: "dropped"})
-    names = _residency.name_places([old.place], Session(pg_filenode_relation=[], pg_database=DATABASES), None, former)
+    names = _residency.name_places([old.place], Session(residency_current_names=[database_row(5, "postgres")]), former)
     assert _residency.label(_residency.identity(old.place, names)) == "table public.boarding_pass in postgres"
     assert names.databases[99] == "dropped"
 

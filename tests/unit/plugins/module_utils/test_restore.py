@@ -8,15 +8,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _names, _restore
+from ansible_collections.pgfleet.cache.plugins.module_utils import _restore
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names
 from ansible_collections.pgfleet.cache.plugins.module_utils._restore import Options
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
     Session,
+    database_row,
     job_row,
     outcome_row,
-    relation,
     relation_row,
     segment_row,
     snapshot_row,
@@ -52,25 +51,24 @@ def server(jobs, segments, **more):
     """What the engine asks, in the order in which the keys are looked for."""
     return Session(
         residency_snapshot_segments=segments,
-        residency_names=[{"names": more.get("names")}],
+        residency_snapshot_names=more.get("names", []),
         residency_restore_start=[{"job": 7}],
         residency_budget=[{"budget_bytes": more.get("budget", 1024**4)}],
         **{
             "rate_bytes IS NULL": more.get("former", []),
-            # the jobs before residency_job_segments: their statement names it too
             "FROM residency_jobs": jobs,
             "residency_job_segments": more.get("outcome", []),
+            "residency_job_relations": more.get("outcome", []),
             "residency_shared_buffers": [],
             "residency_segments": more.get("whole", []),
             "residency_snapshots": more.get("snapshots", [snapshot_row(generation=2), snapshot_row(generation=3)]),
-            "reltoastrelid": more.get("relations", []),
-            "pg_database": [{"oid": 5, "datname": "postgres_air", "datallowconn": True, "here": True}],
+            "residency_current_names": [*more.get("relations", []), database_row(5, "postgres_air")],
         },
     )
 
 
 def restore(session, check_mode=False, **changed):
-    return _restore.restore(session, options(**changed), check_mode, lambda database: session)
+    return _restore.restore(session, options(**changed), check_mode)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +259,34 @@ def test_waiting_for_another_cluster_is_running():
     session = server(jobs=[[job_row(state="waiting", settled=0)], [job_row()]], segments=segments, outcome=[outcome_row(16001)])
     assert restore(session)["state"] == "done"
     session = server(jobs=[job_row(state="waiting", settled=0)], segments=[])
-    assert "Job 7 waits for another restore on this machine before warm@3" in restore(session, wait=False)["msg"]
+    assert "Job 7 waits for another restore on this host before warm@3" in restore(session, wait=False)["msg"]
+    message = 'waits for the restore of "/srv/data" (pid 99) since 2026-11-20 12:00:00+00'
+    session = server(jobs=[job_row(state="waiting", settled=0, message=message)], segments=[])
+    assert restore(session, wait=False)["msg"].startswith("Job 7 %s before warm@3: 0 %% of" % message)
+
+
+def test_a_thin_generation_is_named():
+    snapshots = [snapshot_row(current=True), snapshot_row(generation=4, thin=True, measure=400)]
+    newer = "'warm' means warm@3: warm@4 is newer and thin (less than half as full)."
+    for changed, warnings in (
+        ({}, [newer]),
+        ({"job": 7}, [newer]),  # what the playbook warmup waits for
+        ({"name": "warm@3"}, []),
+    ):
+        session = server(jobs=[job_row()], segments=[segment_row(1, 400, resident=400)], snapshots=snapshots)
+        assert restore(session, **changed)["warnings"] == warnings
+    session = server(jobs=[], segments=[segment_row(1, 400)], snapshots=snapshots)
+    assert restore(session, check_mode=True, name="warm@4")["warnings"][0] == (
+        "warm@4 is thin: it holds 3.12 MB, and the fullest generation before it held 3.12 MB."
+    )
+
+
+def test_progress_is_what_the_server_has_settled():
+    session = server(jobs=[job_row(state="running", wanted=1000, settled=999, loaded=10)], segments=[])
+    result = restore(session, wait=False)
+    assert (result["progress"], result["wanted"], result["loaded"]) == (99.9, 1000, 10)
+    [sql] = [sql for sql, dummy in session.asked if "FROM residency_jobs" in sql]
+    assert "residency_job_segments" not in sql
 
 
 def test_check_mode_starts_nothing():
@@ -288,19 +313,12 @@ def test_check_mode_does_not_wait_for_a_running_job():
     assert restore(session, check_mode=True)["state"] == "running"
 
 
-NAMES = _names.dump(
-    Names(
-        {
-            one.place: one
-            for one in (
-                relation("public.boarding_pass", 16001, oid=1, pages=400),
-                relation("public.passenger", 16002, oid=2, pages=400),
-                relation("public.passenger_pkey", 16003, oid=3, pages=100, kind="index", owner="public.passenger", owner_oid=2),
-            )
-        },
-        {},
-    )
-)
+NAMES = [
+    database_row(5, "postgres_air"),
+    relation_row("public.boarding_pass", 16001, oid=1, pages=400),
+    relation_row("public.passenger", 16002, oid=2, pages=400),
+    relation_row("public.passenger_pkey", 16003, oid=3, pages=100, kind="index", owner="public.passenger", owner_oid=2),
+]
 
 
 def started_with(session):

@@ -40,9 +40,12 @@ def test_listed_order_then_heat():
     assert numbers(chosen) == [3, 1, 2]
 
 
-def test_shared_buffers_are_hotter():
-    rows = [segment_row(1, 50, blocks=100), segment_row(2, 50, blocks=100, in_shared_buffers=50)]
-    assert numbers(_selection.choose_rows(rows, NAMES, wish(["*"]))[0]) == [2, 1]
+def test_heat_is_the_servers():
+    """Whatever the counts are from which Python could compute one of its own."""
+    rows = [segment_row(1, 90, blocks=100, heat=0.2), segment_row(2, 10, blocks=100, heat=1.7), segment_row(3, 50, heat=0.9)]
+    assert numbers(_selection.choose_rows(rows, NAMES, wish(["*"]))[0]) == [2, 3, 1]
+    expected = _selection.expect(Selection(rows=rows), 40)
+    assert [expected[Place(5, 1663, 16000 + number)] for number in (1, 2, 3)] == [0, 10, 30]
 
 
 def test_databases():

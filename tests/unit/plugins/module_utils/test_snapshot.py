@@ -8,10 +8,16 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _names, _snapshot
+from ansible_collections.pgfleet.cache.plugins.module_utils import _snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Place
-from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import Session, relation, relation_row, snapshot_row
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
+    Session,
+    database_row,
+    relation,
+    relation_row,
+    snapshot_row,
+)
 
 
 @pytest.mark.parametrize("name", ["warm", "0", "before-2026.11_20", "a" * 63])
@@ -36,10 +42,36 @@ def test_keep_nothing():
         _snapshot.check_options("warm", 0, present=True)
 
 
-def test_name_means_its_newest_generation():
-    session = Session(residency_snapshots=[snapshot_row(generation=2), snapshot_row(generation=3)])
-    assert _snapshot.find(session, "warm")["generation"] == 3
-    assert _snapshot.find(session, "warm@2")["generation"] == 2
+THIN = [
+    snapshot_row(generation=1, wanted=1000),
+    snapshot_row(generation=2, wanted=900, current=True, measure=1000),
+    snapshot_row(generation=3, wanted=300, measure=800, thin=True),
+    snapshot_row(generation=4, wanted=200, measure=800, thin=True),
+]
+
+
+def test_a_bare_name_means_what_the_server_calls_current():
+    for asked, generation in (("warm", 2), ("warm@1", 1), ("warm@4", 4)):
+        assert _snapshot.find(Session(residency_snapshots=THIN), asked)["generation"] == generation
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "warnings"),
+    [
+        ("warm", None, ["'warm' means warm@2: warm@3 to warm@4 are newer and thin (less than half as full)."]),
+        ("warm@2", "warm", ["'warm' means warm@2: warm@3 to warm@4 are newer and thin (less than half as full)."]),
+        ("warm@2", None, []),
+        ("warm@3", None, ["warm@3 is thin: it holds 2.34 MB, and the fullest generation before it held 6.25 MB."]),
+    ],
+)
+def test_thin_generations_are_named(name, asked, warnings):
+    assert _snapshot.find(Session(residency_snapshots=THIN), name, asked)["warnings"] == warnings
+
+
+def test_one_thin_generation():
+    assert _snapshot.find(Session(residency_snapshots=THIN[:3]), "warm")["warnings"] == [
+        "'warm' means warm@2: warm@3 is newer and thin (less than half as full)."
+    ]
 
 
 def test_unknown_snapshot_names_those_there_are():
@@ -54,9 +86,6 @@ def test_unusable_snapshot_says_why():
         _snapshot.find(session, "warm")
 
 
-DATABASES = [{"oid": 5, "datname": "postgres_air", "datallowconn": True, "here": True}]
-
-
 def wanted_row(relfilenumber, wanted, database=5):
     return {"database": database, "tablespace": 1663, "relfilenumber": relfilenumber, "wanted": wanted}
 
@@ -67,23 +96,26 @@ def cached_row(relfilenumber, in_page_cache):
     )
 
 
-def server(snapshots, before, now, names=None):
+NAMES = [database_row(5, "postgres_air"), relation_row("public.boarding_pass", 8, oid=80)]
+
+
+def server(snapshots, before, now, names=(), after=(), taken=None, exists=None):
+    """``snapshots`` before the new one, ``after`` with it."""
     return Session(
         **{
-            "FROM residency_snapshot(": [snapshot_row()],
-            "residency_snapshots()": snapshots,
-            "residency_names": [{"names": names}],
-            "residency_set_names": [{"residency_set_names": ""}],
-            "residency_snapshot_segments": [before, now] if before is not None else now,
+            "FROM residency_snapshot(": [taken or snapshot_row()],
+            "residency_snapshots()": [list(snapshots), list(after or snapshots)],
+            "residency_snapshot_names": [list(names), NAMES] if before is not None else NAMES,
+            "sum(wanted - gone)": [{"blocks": exists}],
+            "residency_snapshot_relations": [before, now] if before is not None else now,
             "residency_segments()": [cached_row(row["relfilenumber"], row["wanted"]) for row in now],
-            "pg_filenode_relation": [relation_row("public.boarding_pass", 8, oid=80)],
-            "pg_database": DATABASES,
+            "residency_current_names": NAMES,
         }
     )
 
 
-def take(session, check_mode=False):
-    return _snapshot.take(session, "warm", 2, check_mode, lambda database: session)
+def take(session, check_mode=False, keep=2, force=False):
+    return _snapshot.take(session, "warm", keep, force, check_mode)
 
 
 def test_take():
@@ -92,27 +124,111 @@ def test_take():
     assert result["changed"]
     assert result["snapshot"]["system_identifier"] == "7574833217290718432"
     assert result["snapshot"]["taken_at"] == "2026-11-20T12:00:00+00:00"
+    assert (result["snapshot"]["thin"], result["snapshot"]["measure"]) == (False, None)
     assert result["msg"] == "Saved warm@3: 3.12 MB of 7.81 MB are cached in 4 segments, a file of 300 B."
     assert result["difference"] is None
     assert result["diff"]["after"] == "table public.boarding_pass in postgres_air: 3.12 MB\n"
     assert [(row["relation"], row["wanted"]) for row in result["relations"]] == [("public.boarding_pass", 400)]
-    assert "residency_set_names('warm@3'" in result["queries"][1]
+    assert len(result["queries"]) == 1 and result["queries"][0].endswith("FROM residency_snapshot('warm', 2, False)")
 
 
 def test_take_says_what_is_different():
-    old = relation("public.boarding_pass", 7, oid=80)
-    names = _names.dump(Names({old.place: old}))
-    session = server([snapshot_row(generation=2)], [wanted_row(7, 100), wanted_row(9, 50)], [wanted_row(8, 400)], names)
+    old = [database_row(5, "postgres_air"), relation_row("public.boarding_pass", 7, oid=80)]
+    session = server([snapshot_row(generation=2)], [wanted_row(7, 100), wanted_row(9, 50)], [wanted_row(8, 400)], old)
     difference = take(session)["difference"]
     assert (difference["snapshot"], difference["wanted_before"], difference["wanted"]) == ("warm@2", 150, 400)
     rows = [(row["relation"], row["relfilenumber"], row["wanted_before"], row["wanted"]) for row in difference["relations"]]
     assert rows == [("public.boarding_pass", 8, 100, 400), (None, 9, 50, 0)]
 
 
-def test_half_of_the_previous_one_is_doubted():
-    result = take(server([snapshot_row()], [wanted_row(7, 801)], [wanted_row(7, 400)]))
-    assert result["warnings"] == ["warm@3 had 6.26 MB, more than twice as much: is this still the working set?"]
-    assert take(server([snapshot_row()], [wanted_row(7, 800)], [wanted_row(7, 400)]))["warnings"] == []
+def test_it_is_compared_with_what_its_name_meant():
+    session = server(THIN, [wanted_row(7, 900)], [wanted_row(8, 400)])
+    assert take(session)["difference"]["snapshot"] == "warm@2"
+
+
+def test_a_thin_one_says_what_it_means():
+    thin = snapshot_row(generation=3, wanted=300, measure=800, thin=True)
+    session = server(THIN[:2], [wanted_row(7, 900)], [wanted_row(8, 300)], after=[*THIN[:2], thin], taken=thin)
+    result = take(session)
+    assert result["changed"] and result["snapshot"]["thin"] and result["removed"] == []
+    assert result["warnings"] == [
+        "warm@3 is thin: it holds 2.34 MB, less than half of the 6.25 MB that still exist of the fullest generation."
+        " The name 'warm' still means warm@2. If it is the working set from now on, set force, which makes it the measure."
+    ]
+
+
+def test_force_is_handed_on():
+    session = server([], None, [wanted_row(8, 400)])
+    assert take(session, force=True)["warnings"] == []
+    assert ("warm", 2, True) in [params for sql, params in session.asked]
+
+
+def test_removed_is_what_is_gone():
+    session = server(THIN, [wanted_row(7, 900)], [wanted_row(8, 400)], after=[THIN[1], THIN[3], snapshot_row(generation=5)])
+    result = take(session)
+    assert result["removed"] == ["warm@1", "warm@3"]
+    assert result["msg"].endswith(" keep is 2: removed warm@1, warm@3.")
+
+
+def test_databases_without_names_are_a_warning():
+    session = server([], None, [wanted_row(8, 400)])
+    session.answers["residency_snapshot_names"] = [*NAMES, database_row(6, "reporting", "it does not allow connections")]
+    assert take(session)["warnings"] == [
+        "The relations of these databases are not named: reporting (it does not allow connections)."
+    ]
+
+
+@pytest.mark.parametrize(("cached", "exists", "force", "thin"), [(399, 800, False, True), (400, 800, False, False), (1, 800, True, False)])
+def test_check_mode_foresees_a_thin_one(cached, exists, force, thin):
+    """By what still exists of the fullest generation, which need not be the newest."""
+    session = server(THIN[:2], [wanted_row(7, 900)], [wanted_row(8, cached)], exists=exists)
+    result = take(session, check_mode=True, force=force)
+    assert bool(result["warnings"]) is thin
+    if thin:
+        assert result["warnings"] == [
+            "The new generation would be thin: it holds 3.12 MB, less than half of the 6.25 MB that still exist of the fullest"
+            " generation. The name 'warm' still means warm@2. If it is the working set from now on, set force, which makes it the measure."
+        ]
+    asked = [params for sql, params in session.asked if "wanted - gone" in sql]
+    assert asked == ([] if force else [("warm@1",), ("warm@2",)])
+
+
+def test_what_cannot_be_the_measure_is_not_read():
+    session = server(THIN, [wanted_row(7, 900)], [wanted_row(8, 390)], exists=950)
+    assert take(session, check_mode=True)["warnings"]
+    assert [params for sql, params in session.asked if "wanted - gone" in sql] == [("warm@1",)]
+
+
+def test_a_forced_generation_is_the_measure():
+    """What was before it does not count any more."""
+    forced = snapshot_row(generation=5, wanted=100, current=True)
+    session = server([*THIN, forced], [wanted_row(7, 100)], [wanted_row(8, 60)], exists=100)
+    assert take(session, check_mode=True)["warnings"] == []
+    assert [params for sql, params in session.asked if "wanted - gone" in sql] == [("warm@5",)]
+
+
+DAMAGED = snapshot_row(generation=1, problem="it is damaged: checksum")
+
+
+@pytest.mark.parametrize(
+    ("generations", "cached", "keep", "removed"),
+    [
+        (THIN[:2], 900, 3, []),
+        (THIN[:2], 900, 2, ["warm@1"]),
+        (THIN[:2], 700, 2, []),  # the fullest stays
+        (THIN[:2], 1, 1, []),  # a thin one removes no full one
+        (THIN, 1, 1, ["warm@3", "warm@4"]),
+        (THIN, 1, 2, ["warm@3"]),
+        (THIN, 900, 1, ["warm@1", "warm@2", "warm@3"]),
+        ([DAMAGED, *THIN[1:2]], 900, 3, []),
+        ([DAMAGED, *THIN[1:2]], 900, 2, ["warm@1"]),
+        ([DAMAGED, *THIN[1:2]], 900, 1, ["warm@1", "warm@2"]),
+    ],
+)
+def test_check_mode_foresees_what_is_removed(generations, cached, keep, removed):
+    exists = 800
+    session = server(generations, [wanted_row(7, 900)], [wanted_row(8, cached)], exists=exists)
+    assert take(session, check_mode=True, keep=keep)["removed"] == removed
 
 
 def test_damaged_generation_is_not_compared_with():
@@ -125,8 +241,8 @@ def test_take_in_check_mode():
     result = take(session, check_mode=True)
     assert result["changed"] and result["snapshot"] is None
     assert result["msg"] == "Would save 3.12 MB that are cached now as 'warm'."
-    assert len(result["queries"]) == 2
-    assert not [sql for sql, dummy in session.asked if "residency_snapshot(" in sql or "set_names" in sql]
+    assert len(result["queries"]) == 1
+    assert not [sql for sql, dummy in session.asked if "residency_snapshot(" in sql]
     assert result["relations"][0]["wanted"] == 400
 
 
@@ -180,6 +296,22 @@ def test_the_newest_of_a_pattern_stay(name, keep, stay):
     result = _snapshot.drop(Session(residency_snapshots=snapshots), name, keep, check_mode=True)
     assert result["diff"]["after"].split() == stay
     assert len(result["queries"]) == 5 - len(stay)
+
+
+@pytest.mark.parametrize(
+    ("keep", "stay"),
+    [(1, ["warm@2"]), (2, ["warm@1", "warm@2"]), (3, ["warm@1", "warm@2", "warm@4"])],
+)
+def test_thin_generations_go_before_full_ones(keep, stay):
+    result = _snapshot.drop(Session(residency_snapshots=THIN), "warm", keep, check_mode=True)
+    assert result["diff"]["after"].split() == stay
+
+
+def test_what_the_name_means_stays_although_it_is_thin():
+    """Where the full ones were removed by hand."""
+    snapshots = [dict(THIN[2], current=True), THIN[3]]
+    result = _snapshot.drop(Session(residency_snapshots=snapshots), "warm", 1, check_mode=True)
+    assert result["diff"]["after"].split() == ["warm@3"]
 
 
 def test_what_is_saved_meanwhile_stays():

@@ -1,0 +1,107 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The names that a snapshot has with it, for when PostgreSQL is stopped and cannot be asked.
+
+src/names.c of pg_residency describes the file. Its checksum is not looked at: in Python that takes seconds for a large
+database, and a name serves only as a label and for patterns.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from typing import Iterator, Optional
+
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row
+from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, collect
+
+MAGIC = b"PGRNAMES"
+VERSION = 1
+LARGEST = 1 << 28  # bytes
+
+_HEAD = struct.Struct("<8sII")
+_DATABASE = struct.Struct("<I")
+_RELATION = struct.Struct("<6I")
+_LENGTH = struct.Struct("<H")
+_KINDS = {"r": "table", "i": "index", "m": "materialized view", "S": "sequence", "t": "toast", "T": "toast index"}
+
+
+def load_newest(data_directory: str) -> Names:
+    """Of the newest snapshot that has names which can be read."""
+    directory = os.path.join(data_directory, "pg_residency")
+    paths = []
+    if os.path.isdir(directory):
+        paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".names")]
+    for path in sorted(paths, key=lambda path: os.lstat(path).st_mtime, reverse=True):
+        data = _read(path)
+        names = None if data is None else load(data)
+        if names is not None:
+            return names
+    return Names()
+
+
+def load(data: bytes) -> Optional[Names]:
+    """None for what is no file of names of this version."""
+    try:
+        magic, version, dummy = _HEAD.unpack_from(data)
+        return collect(list(_rows(data))) if (magic, version) == (MAGIC, VERSION) else None
+    except (struct.error, UnicodeDecodeError, IndexError):
+        return None
+
+
+def _rows(data: bytes) -> Iterator[Row]:
+    at = _HEAD.size
+
+    def text() -> str:
+        nonlocal at
+        begin = at + _LENGTH.size
+        at = begin + _LENGTH.unpack_from(data, at)[0]
+        if at > len(data):
+            raise IndexError
+        return data[begin:at].decode("utf-8")
+
+    while at < len(data):
+        kind = chr(data[at])
+        at += 1
+        if kind == "D":
+            (database,) = _DATABASE.unpack_from(data, at)
+            at += _DATABASE.size
+            yield {"kind": "database", "database": database, "name": text(), "problem": text() or None}
+            continue
+        database, tablespace, relfilenumber, oid, owner_oid, pages = _RELATION.unpack_from(data, at)
+        at += _RELATION.size
+        row = {
+            "kind": _KINDS.get(kind),
+            "database": database,
+            "tablespace": tablespace,
+            "relfilenumber": relfilenumber,
+            "oid": oid,
+            "owner_oid": owner_oid or None,
+            "pages": pages,
+            "name": text(),
+            "owner": text() or None,
+        }
+        count = data[at]
+        at += 1
+        row["partition_of"] = [text() for dummy in range(count)]
+        yield row
+
+
+def _read(path: str) -> Optional[bytes]:
+    """Only a regular file: what lies there may be a link or a pipe, and this process may be root's."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
+            return None
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(LARGEST)
+    finally:
+        os.close(descriptor)
