@@ -2,7 +2,8 @@
 # A PostgreSQL to test in: sourced by run.sh and stress.sh with $major set.
 #
 # The servers are a copy of the installed PostgreSQL, which finds its files relative to itself: the extension is
-# installed there, and nothing on this host changes.  They run as the user postgres, which needs root.
+# installed there, and nothing on this host changes.  They run as the user postgres, which needs root.  Another one than
+# Debian's is named by POSTGRES_PREFIX, and flags for the extension alone by EXTENSION_CFLAGS.
 
 # The clusters of a host agree in /dev/shm: those of this test only among themselves, in a namespace of their own.
 if [ -z "${PG_RESIDENCY_ALONE:-}" ]; then
@@ -29,11 +30,16 @@ as_postgres() { setpriv --reuid postgres --regid postgres --init-groups env HOME
 trap stop EXIT
 trap 'exit 1' HUP INT TERM
 chmod 755 "$work"
-for part in lib share include; do
-	mkdir -p "$work/usr/$part/postgresql"
-	cp -R "/usr/$part/postgresql/$major" "$work/usr/$part/postgresql/"
-done
-bin=$work/usr/lib/postgresql/$major/bin
+if [ -n "${POSTGRES_PREFIX:-}" ]; then
+	cp -R "$POSTGRES_PREFIX" "$work/usr"
+	bin=$work/usr/bin
+else
+	for part in lib share include; do
+		mkdir -p "$work/usr/$part/postgresql"
+		cp -R "/usr/$part/postgresql/$major" "$work/usr/$part/postgresql/"
+	done
+	bin=$work/usr/lib/postgresql/$major/bin
+fi
 
 build_extension() {
 	cp -R "$source" "$work/src"

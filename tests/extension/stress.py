@@ -676,6 +676,9 @@ class Client(threading.Thread):
         if self.user != "postgres":
             expected |= LIMITED
         message = str(e).strip()
+        # FORCE ends whoever is in the database, our workers too
+        if code == "55006" and o.name == "drop_database" and "force" in sql:
+            expected = expected - {"55006"}
         # of an unlogged relation a standby has no file
         if code == "58P01" and o.kind == "pgfincore" and "has no segment" not in message:
             expected = expected - {"58P01"} if not self.node.replays else expected | {"58P01"}
