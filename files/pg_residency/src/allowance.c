@@ -3,10 +3,12 @@
  */
 #include "allowance.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "host_ledger.h"
 #include "pg_residency.h"
 #include "segments.h"
-#include "storage/fd.h"
 
 /* the budget is measured again when that much has come in */
 #define MEASURE_AGAIN_BYTES (16 * 1024 * 1024)
@@ -92,15 +94,18 @@ allowance_blocks_left(Allowance *allowance)
 static bool
 read_stalled(uint64 *microseconds)
 {
-	FILE	   *f = AllocateFile("/proc/pressure/io", "r");
-	bool		read_it;
+	char		text[256];
+	int			fd = open("/proc/pressure/io", O_RDONLY | O_CLOEXEC);
+	ssize_t		n;
 
-	if (f == NULL)
+	/* not by PostgreSQL's own files, of which the segments may hold all that there are */
+	if (fd < 0)
 		return false;
-	read_it =
-		fscanf(f, "some avg10=%*f avg60=%*f avg300=%*f total=" UINT64_FORMAT, microseconds) == 1;
-	FreeFile(f);
-	return read_it;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[Max(n, 0)] = '\0';
+	return sscanf(text, "some avg10=%*f avg60=%*f avg300=%*f total=" UINT64_FORMAT,
+				  microseconds) == 1;
 }
 
 /* never below a floor: a restore that any activity stops does not end */

@@ -39,6 +39,12 @@
 #define LOCK_TRIES 20
 #define LOCK_PAUSE 10000
 
+/* a segment of which that many reads failed is left */
+#define MOST_ERRORS 10
+
+/* what a worker answers of a template */
+#define TEMPLATE "template"
+
 /* what a worker is told */
 typedef struct BufferTask
 {
@@ -50,6 +56,7 @@ typedef struct BufferTask
 typedef enum BatchResult
 {
 	BATCH_READ,
+	BATCH_FAILED,				/* by an error, at one block; the others may be read */
 	BATCH_SKIP,					/* the relation is gone, rewritten, or locked by another session */
 	BATCH_END					/* no buffer is unused any more, or the database is to be dropped */
 } BatchResult;
@@ -150,7 +157,7 @@ read_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
 	return n == 0 || first + *at > end ? BATCH_SKIP : BATCH_READ;
 }
 
-/* one batch in a transaction of its own; an error is this relation's loss, not the others' */
+/* one batch in a transaction of its own; an error is that block's loss, not the others' */
 static BatchResult
 try_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
 {
@@ -171,7 +178,7 @@ try_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
 		EmitErrorReport();
 		FlushErrorState();
 		AbortCurrentTransaction();
-		result = BATCH_SKIP;
+		result = BATCH_FAILED;
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
@@ -180,22 +187,28 @@ try_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
 
 /* the blocks of one layer of a segment that are in the page cache; false when it is time to end */
 static bool
-read_layer(const struct sf_segment *segment, enum sf_layer layer)
+read_layer(const struct sf_segment *segment, enum sf_layer layer, int *errors)
 {
 	SegmentId	id = segment_id_of(segment);
 	uint8	   *map = palloc(pc_map_bytes(segment->blocks));
 	uint8	   *cached = palloc(pc_map_bytes(segment->blocks));
 	uint32		at = 0;
 	BatchResult result = BATCH_READ;
+	int			failed = 0;
 
 	if (segment->layers[layer].blocks > 0 && sf_read_layer(segment, layer, map) == NULL &&
 		map_cached(&id, segment->blocks, cached))
 	{
 		for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
 			map[i] &= cached[i];
-		while (result == BATCH_READ && pc_next(map, segment->blocks, at, true) < segment->blocks)
+		while ((result == BATCH_READ || result == BATCH_FAILED) && failed < MOST_ERRORS &&
+			   pc_next(map, segment->blocks, at, true) < segment->blocks)
+		{
 			result = try_batch(&id, map, segment->blocks, &at);
+			failed += result == BATCH_FAILED;
+		}
 	}
+	*errors += failed;
 	pfree(map);
 	pfree(cached);
 	return result != BATCH_END;
@@ -241,6 +254,8 @@ pg_residency_buffers_main(Datum unused)
 	char		path[MAXPGPATH];
 	char		temporary[MAXPGPATH];
 	bool		template;
+	char	   *answer = "";
+	int			errors = 0;
 	bool		go_on = true;
 
 	listen_to_signals();
@@ -259,14 +274,18 @@ pg_residency_buffers_main(Datum unused)
 		{
 			CHECK_FOR_INTERRUPTS();
 			if (is_mine(&task, &plan[i], template))
-				go_on = read_layer(&plan[i], (enum sf_layer) layer);
+				go_on = read_layer(&plan[i], (enum sf_layer) layer, &errors);
 		}
 	/*
 	 * that it came to its end, and whether it was to do anything, is all that the job wants to know
 	 */
 	job_answer_path(task.job, task.database, path);
 	snprintf(temporary, sizeof(temporary), "%s.new", path);
-	write_whole_file(temporary, path, template ? "template" : "", template ? 8 : 0);
+	if (template)
+		answer = TEMPLATE;
+	else if (errors > 0)
+		answer = psprintf("%d reads failed, as the server's log tells", errors);
+	write_whole_file(temporary, path, answer, strlen(answer));
 	proc_exit(0);
 }
 
@@ -322,7 +341,7 @@ buffer_worker_run(int job, Oid database, bool with_shared,
 	answer = read_whole_file(path, &size);
 	if (answer == NULL)
 		return "its worker failed, as the server's log tells";
-	*is_template = size > 0;
+	*is_template = strcmp(answer, TEMPLATE) == 0;
 	remove_file(path);
-	return NULL;
+	return *is_template || answer[0] == '\0' ? NULL : answer;
 }

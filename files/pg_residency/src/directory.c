@@ -115,54 +115,82 @@ residency_is_locked(ResidencyLock which, int32 tag)
 	return locked;
 }
 
-char *
-read_whole_file(const char *path, size_t *size)
+/* what has been opened, whole; -1 with errno set when it cannot be read, or is none of our files */
+static ssize_t
+read_opened(int fd, char **data)
 {
 	struct stat st;
-	char	   *volatile data = NULL;
-	volatile size_t got = 0;
+	size_t		got = 0;
+
+	if (fstat(fd, &st) != 0)
+		return -1;
+	if (!S_ISREG(st.st_mode) || st.st_size > LARGEST_FILE)
+	{
+		errno = EFBIG;
+		return -1;
+	}
+	*data = palloc_extended(st.st_size + 1, MCXT_ALLOC_HUGE);
+	while (got < (size_t) st.st_size)
+	{
+		ssize_t		n = read(fd, *data + got, Min((size_t) st.st_size - got, 1024 * 1024));
+
+		if (n < 0)
+			return -1;
+		if (n == 0)
+			break;
+		got += n;
+		CHECK_FOR_INTERRUPTS();
+	}
+	(*data)[got] = '\0';
+	return (ssize_t) got;
+}
+
+char *
+try_read_whole_file(const char *path, size_t *size, int *error)
+{
+	char	   *data = NULL;
+	volatile ssize_t got = -1;
+	volatile int save_errno = 0;
 	int			fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
 
+	*error = 0;
 	if (fd < 0)
 	{
-		if (errno == ENOENT)
-			return NULL;
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not open file \"%s\": %m", path)));
+		*error = errno == ENOENT ? 0 : errno;
+		return NULL;
 	}
 	PG_TRY();
 	{
-		if (fstat(fd, &st) != 0)
-			ereport(ERROR,
-					(errcode_for_file_access(),
-					 errmsg("could not stat file \"%s\": %m", path)));
-		if (!S_ISREG(st.st_mode) || st.st_size > LARGEST_FILE)
-			ereport(ERROR,
-					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("file \"%s\" is too large, or no regular file", path)));
-		data = palloc_extended(st.st_size + 1, MCXT_ALLOC_HUGE);
-		while (got < (size_t) st.st_size)
-		{
-			ssize_t		n = read(fd, data + got, Min((size_t) st.st_size - got, 1024 * 1024));
-
-			if (n < 0)
-				ereport(ERROR,
-						(errcode_for_file_access(),
-						 errmsg("could not read file \"%s\": %m", path)));
-			if (n == 0)
-				break;
-			got += n;
-			CHECK_FOR_INTERRUPTS();
-		}
-		data[got] = '\0';
+		got = read_opened(fd, &data);
+		save_errno = errno;
 	}
 	PG_FINALLY();
 	{
 		CloseTransientFile(fd);
 	}
 	PG_END_TRY();
-	*size = got;
+	if (got < 0)
+	{
+		*error = save_errno;
+		return NULL;
+	}
+	*size = (size_t) got;
+	return data;
+}
+
+char *
+read_whole_file(const char *path, size_t *size)
+{
+	int			error;
+	char	   *data = try_read_whole_file(path, size, &error);
+
+	if (data == NULL && error != 0)
+	{
+		errno = error;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read file \"%s\": %m", path)));
+	}
 	return data;
 }
 
@@ -199,15 +227,21 @@ write_whole_file(const char *temporary, const char *path, const char *data, size
 			int			save_errno = errno;
 
 			CloseTransientFile(fd);
+			unlink(temporary);
 			errno = save_errno;
 			report_write_error(temporary);
 		}
 		done += n;
 	}
 	errno = 0;
-	if (CloseTransientFile(fd) != 0)
-		report_write_error(temporary);
-	durable_rename(temporary, path, ERROR);
+	if (CloseTransientFile(fd) != 0 || durable_rename(temporary, path, LOG) != 0)
+	{
+		int			save_errno = errno;
+
+		unlink(temporary);
+		errno = save_errno;
+		report_write_error(path);
+	}
 }
 
 bool

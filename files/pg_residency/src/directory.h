@@ -21,7 +21,8 @@ typedef enum ResidencyLock
 {
 	LOCK_RESTORE,				/* while a job runs; the tag is its number */
 	LOCK_START,					/* while a job is being started */
-	LOCK_SNAPSHOT				/* while the directory's snapshots change */
+	LOCK_SNAPSHOT,				/* while the directory's snapshots change */
+	LOCK_NAMES					/* while databases are asked for names; taken last */
 } ResidencyLock;
 
 /*
@@ -37,8 +38,12 @@ extern bool residency_is_locked(ResidencyLock which, int32 tag);
 extern char *read_whole_file(const char *path, size_t *size);
 
 /*
- * Writes a file under a temporary name, syncs it and gives it its name.  `temporary` is left to the
- * caller to remove after an error.
+ * The same, but any other failure is left in `error`, an errno, and NULL returned; else that is 0.
+ */
+extern char *try_read_whole_file(const char *path, size_t *size, int *error);
+
+/*
+ * Writes a file under a temporary name, syncs it and gives it its name.
  */
 extern void write_whole_file(const char *temporary, const char *path, const char *data,
 							 size_t size);

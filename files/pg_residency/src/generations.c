@@ -3,6 +3,8 @@
  */
 #include "generations.h"
 
+#include <unistd.h>
+
 #include "access/xlog.h"
 #include "lib/stringinfo.h"
 #include "storage/fd.h"
@@ -125,41 +127,6 @@ report_unknown(const char *name)
 	pg_unreachable();
 }
 
-bool
-generation_header(const Generation *g, struct sf_header *header)
-{
-	uint8		data[SF_HEADER_BYTES];
-	int			fd = OpenTransientFile(snapshot_path(g), O_RDONLY | O_NONBLOCK | PG_BINARY);
-	ssize_t		n;
-
-	if (fd < 0)
-		return false;
-	n = pg_pread(fd, data, SF_HEADER_BYTES, 0);
-	CloseTransientFile(fd);
-	return n == SF_HEADER_BYTES && sf_read_header(data, n, header) == NULL &&
-		header->system_identifier == GetSystemIdentifier();
-}
-
-int
-current_generation(const char *name, const Generation *list, int count)
-{
-	int			newest = 0;
-	int			current = 0;
-
-	for (int i = count - 1; i >= 0 && current == 0; i--)
-	{
-		struct sf_header header;
-
-		if (strcmp(list[i].name, name) != 0)
-			continue;
-		if (newest == 0)
-			newest = list[i].generation;
-		if (!generation_header(&list[i], &header) || !(header.flags & SF_FLAG_THIN))
-			current = list[i].generation;
-	}
-	return current != 0 ? current : newest;
-}
-
 /* --- numbers --- */
 
 /*
@@ -230,4 +197,28 @@ generation_remove(const Generation *g)
 {
 	remove_file(names_path(g));
 	return remove_file(snapshot_path(g));
+}
+
+void
+remove_orphaned_names(void)
+{
+	DIR		   *d = AllocateDir(RESIDENCY_DIR);
+	struct dirent *entry;
+
+	while ((entry = ReadDir(d, RESIDENCY_DIR)) != NULL)
+	{
+		size_t		length = strlen(entry->d_name);
+		size_t		suffix = strlen(NAMES_SUFFIX);
+		char	   *snapshot;
+
+		if (length <= suffix || strcmp(entry->d_name + length - suffix, NAMES_SUFFIX) != 0 ||
+			strchr(entry->d_name, '@') == NULL)
+			continue;
+		snapshot =
+			psprintf("%s/%.*s%s", RESIDENCY_DIR, (int) (length - suffix), entry->d_name, SUFFIX);
+		if (access(snapshot, F_OK) != 0 && errno == ENOENT)
+			unlink(psprintf("%s/%s", RESIDENCY_DIR, entry->d_name));
+		pfree(snapshot);
+	}
+	FreeDir(d);
 }

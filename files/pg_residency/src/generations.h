@@ -23,20 +23,17 @@ extern void parse_name(const char *text, Generation *g, bool generation_allowed)
 /* Every snapshot here, by name and generation. */
 extern Generation *list_generations(int *count);
 
-/* The generation that is meant by its bare name; 0 when there is none. */
-extern int	current_generation(const char *name, const Generation *list, int count);
-
 /* The number of the next one; none is ever used again. */
 extern int	next_generation(const char *name, const Generation *list, int count);
 
 /* Remembers the number of a generation that is about to be dropped. */
 extern void remember_dropped(const Generation *g);
 
-/* The header alone; false when the file is gone, damaged, or another cluster's. */
-extern bool generation_header(const Generation *g, struct sf_header *header);
-
 /* Removes the file and its relations' names; false when it was not there. */
 extern bool generation_remove(const Generation *g);
+
+/* Removes names whose snapshot is not there: their writer was killed between the two. */
+extern void remove_orphaned_names(void);
 
 /* The paths of the file, and of the one with its relations' names; palloc'd. */
 extern char *snapshot_path(const Generation *g);

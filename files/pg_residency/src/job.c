@@ -23,6 +23,9 @@
 /* the last job's process may be about to end, the job being done already; milliseconds */
 #define TURN_PATIENCE 5000
 
+#define TERMINATED "its worker was terminated, as by a shutdown of the server"
+#define CANCELED "canceled by residency_cancel()"
+
 /* --- ending --- */
 
 static void
@@ -34,7 +37,8 @@ end_job(Run *run, JobState state, const char *message)
 
 /*
  * True when the job must end; its state and message then say why.  Sleeps before that, 0 for not at
- * all.
+ * all.  It raises no error: who waits has things to give back.  So the interrupts are looked at
+ * here, and those that end a process are the only ones that one without a database hears of.
  */
 static bool
 run_wait(void *arg, long microseconds)
@@ -42,21 +46,19 @@ run_wait(void *arg, long microseconds)
 	Run		   *run = arg;
 	TimestampTz now;
 
-	if (microseconds > 0 && !InterruptPending)
+	if (microseconds > 0 && !ProcDiePending && !QueryCancelPending)
 		sleep_or_wake(microseconds, run->wait_event);
 	now = GetCurrentTimestamp();
 	allowance_adapt(&run->control.allowance, now, run->job.total.loaded + run->job.arriving);
 	if (!job_is_alive(&run->job))
 		return true;
 	if (ProcDiePending)
-		end_job(run, JOB_INTERRUPTED, "the server was shut down");
+		end_job(run, JOB_INTERRUPTED, TERMINATED);
 	else if (QueryCancelPending)
-		end_job(run, JOB_CANCELED, "canceled by residency_cancel()");
+		end_job(run, JOB_CANCELED, CANCELED);
 	else if (run->deadline != 0 && now >= run->deadline)
 		end_job(run, JOB_CANCELED,
 				psprintf("its time limit of %d s was reached", run->job.settings.time_limit));
-	else if (InterruptPending)
-		CHECK_FOR_INTERRUPTS();
 	/* an end is written with its time, when everything has been given back */
 	if (job_is_alive(&run->job) && now - run->written_at >= WRITE_EVERY)
 	{
@@ -64,7 +66,9 @@ run_wait(void *arg, long microseconds)
 			proc_exit(1);
 		run->job.budget_bytes =
 			(int64) Min(allowance_budget(&run->control.allowance), (uint64) PG_INT64_MAX);
-		job_write(run->fd, &run->job);
+		if (!job_try_write(run->fd, &run->job))
+			end_job(run, JOB_FAILED,
+					psprintf("its state could not be written: %s", strerror(errno)));
 		run->written_at = now;
 	}
 	return !job_is_alive(&run->job);
@@ -182,9 +186,9 @@ end_by_exit(int code, Datum arg)
 
 	if (!job_is_alive(&run->job))
 		return;
-	end_job(run, JOB_INTERRUPTED, "its worker was terminated");
+	end_job(run, JOB_INTERRUPTED, TERMINATED);
 	run->job.finished_at = GetCurrentTimestamp();
-	job_write(run->fd, &run->job);
+	(void) job_try_write(run->fd, &run->job);
 	host_turn_end(&run->turn);
 }
 
@@ -217,7 +221,7 @@ job_run(int number)
 		FlushErrorState();
 		LWLockReleaseAll();
 		if (QueryCancelPending || error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			end_job(run, JOB_CANCELED, "canceled by residency_cancel()");
+			end_job(run, JOB_CANCELED, CANCELED);
 		else
 			end_job(run, JOB_FAILED, error->message);
 	}

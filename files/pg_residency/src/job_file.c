@@ -178,21 +178,27 @@ get_head(const uint8 *head, Job *job)
 		   IS_VALID_TIMESTAMP(job->started_at) && IS_VALID_TIMESTAMP(job->finished_at);
 }
 
-void
-job_write(int fd, const Job *job)
+bool
+job_try_write(int fd, const Job *job)
 {
 	uint8		head[HEAD_BYTES];
 
 	put_head(job, head);
 	errno = 0;
-	if (pg_pwrite(fd, head, HEAD_BYTES, 0) != HEAD_BYTES)
-	{
-		if (errno == 0)
-			errno = ENOSPC;
+	if (pg_pwrite(fd, head, HEAD_BYTES, 0) == HEAD_BYTES)
+		return true;
+	if (errno == 0)
+		errno = ENOSPC;
+	return false;
+}
+
+void
+job_write(int fd, const Job *job)
+{
+	if (!job_try_write(fd, job))
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not write the state of job %d: %m", job->job)));
-	}
 }
 
 /* --- its segments --- */

@@ -90,6 +90,9 @@ extern bool job_read(int number, Job *job);
 /* Opens a job's file for its worker; it stays open until the process ends. */
 extern int	job_open(int number);
 extern void job_write(int fd, const Job *job);
+
+/* The same for who must not raise an error; false, with errno set, when it cannot be written. */
+extern bool job_try_write(int fd, const Job *job);
 extern void job_read_segment(int fd, int n, JobSegment *segment);
 extern void job_write_segment(int fd, int n, const JobSegment *segment);
 

@@ -40,9 +40,14 @@ record_error(Run *run, Begun *begun, const ErrorData *error)
 	SegmentOutcome *outcome = &begun->segment.outcome;
 	int64		wanted = outcome->wanted;
 
-	/* no segment's error: the process is to end */
-	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+	/* no segment's error, but the job's end: it is heard of again at the next look */
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+	{
+		QueryCancelPending = true;
+		InterruptPending = true;
+		outcome->reason = REASON_ENDED;
 		return;
+	}
 	memset(outcome, 0, sizeof(*outcome));
 	outcome->wanted = outcome->failed = wanted;
 	outcome->reason = REASON_ERROR;

@@ -39,22 +39,50 @@ put_number(StringInfo out, uint64 value, int bytes)
 	appendBinaryStringInfo(out, (char *) buffer, bytes);
 }
 
-/* the text in UTF-8; bytes of unknown meaning are question marks */
+/* what cannot be told in another encoding is a question mark for each of its bytes */
+static char *
+ascii_only(const char *text)
+{
+	char	   *ascii = pstrdup(text);
+
+	for (char *c = ascii; *c != '\0'; c++)
+		if (IS_HIGHBIT_SET(*c))
+			*c = '?';
+	return ascii;
+}
+
+/* The text in the other encoding; NULL when it has no such text, or the encodings no conversion. */
+static char *
+converted(const char *text, int from, int to)
+{
+	int			length = (int) strlen(text);
+	int			room = length * MAX_CONVERSION_GROWTH + 1;
+	Oid			conversion;
+	char	   *out;
+
+	/*
+	 * SQL_ASCII tells nothing of what bytes mean: they are taken as they are where they make sense
+	 */
+	if (from == to || from == PG_SQL_ASCII || to == PG_SQL_ASCII)
+		return pg_verify_mbstr(to, text, length, true) ? pstrdup(text) : NULL;
+	conversion = FindDefaultConversionProc(from, to);
+	if (!OidIsValid(conversion) || !pg_verify_mbstr(from, text, length, true))
+		return NULL;
+	out = palloc(room);
+	if (pg_do_encoding_conversion_buf(conversion, from, to, (unsigned char *) pstrdup(text), length,
+									  (unsigned char *) out, room, true) == length)
+		return out;
+	return NULL;
+}
+
 static void
 put_text(StringInfo out, const char *s)
 {
-	char	   *utf8 = pstrdup(s != NULL ? s : "");
-	size_t		length = strlen(utf8);
+	char	   *utf8 = converted(s != NULL ? s : "", GetDatabaseEncoding(), PG_UTF8);
+	size_t		length;
 
-	if (GetDatabaseEncoding() == PG_SQL_ASCII)
-	{
-		if (!pg_verify_mbstr(PG_UTF8, utf8, (int) length, true))
-			for (char *c = utf8; *c != '\0'; c++)
-				if (IS_HIGHBIT_SET(*c))
-					*c = '?';
-	}
-	else
-		utf8 = pg_server_to_any(utf8, (int) length, PG_UTF8);
+	if (utf8 == NULL)
+		utf8 = ascii_only(s);
 	length = Min(strlen(utf8), PG_UINT16_MAX);
 	put_number(out, length, 2);
 	appendBinaryStringInfo(out, utf8, (int) length);
@@ -257,30 +285,7 @@ names_kind(char kind)
 text *
 names_text(const char *utf8)
 {
-	int			length = (int) strlen(utf8);
-	int			encoding = GetDatabaseEncoding();
-	Oid			conversion = InvalidOid;
-	char	   *s = pstrdup(utf8);
+	char	   *here = converted(utf8, PG_UTF8, GetDatabaseEncoding());
 
-	if (pg_verify_mbstr(PG_UTF8, utf8, length, true))
-	{
-		if (encoding == PG_UTF8 || encoding == PG_SQL_ASCII)
-			return cstring_to_text(utf8);
-		conversion = FindDefaultConversionProc(PG_UTF8, encoding);
-	}
-	if (OidIsValid(conversion))
-	{
-		/* MAX_CONVERSION_GROWTH holds for every conversion that there is */
-		int			room = length * MAX_CONVERSION_GROWTH + 1;
-		char	   *converted = palloc(room);
-
-		if (pg_do_encoding_conversion_buf(conversion, PG_UTF8, encoding, (unsigned char *) s,
-										  length, (unsigned char *) converted, room,
-										  true) == length)
-			return cstring_to_text(converted);
-	}
-	for (char *c = s; *c != '\0'; c++)
-		if (IS_HIGHBIT_SET(*c))
-			*c = '?';
-	return cstring_to_text(s);
+	return cstring_to_text(here != NULL ? here : ascii_only(utf8));
 }

@@ -40,6 +40,10 @@
 /* milliseconds that a database's worker may take, of its start and of its work */
 #define PATIENCE 30000
 
+/* and be waited for, when all that the server may have are busy; and other processes that gather */
+#define SLOT_PATIENCE 5000
+#define GATHER_PATIENCE 60000
+
 /* more levels of partitions than anybody has */
 #define MOST_ANCESTORS 32
 
@@ -292,9 +296,8 @@ database_name(char **name)
 	return closed ? "it does not allow connections" : NULL;
 }
 
-/* what this process's database says, in its transaction */
 static void
-gather(const NamesTask *task, StringInfo out)
+gather_here(const NamesTask *task, StringInfo out)
 {
 	MemoryContext context =
 		AllocSetContextCreate(CurrentMemoryContext, "residency names", ALLOCSET_DEFAULT_SIZES);
@@ -339,6 +342,25 @@ gather(const NamesTask *task, StringInfo out)
 	MemoryContextDelete(context);
 }
 
+/* what this process's database says, in its transaction */
+static void
+gather(const NamesTask *task, StringInfo out)
+{
+	bool		quote_all = quote_all_identifiers;
+
+	/* a name is the same whatever the session, or the database's owner, has set */
+	quote_all_identifiers = false;
+	PG_TRY();
+	{
+		gather_here(task, out);
+	}
+	PG_FINALLY();
+	{
+		quote_all_identifiers = quote_all;
+	}
+	PG_END_TRY();
+}
+
 /* --- the worker of one database --- */
 
 void
@@ -364,7 +386,7 @@ pg_residency_names_main(Datum unused)
 	proc_exit(0);
 }
 
-/* starts the worker for one database; NULL when none is free */
+/* starts the worker for one database; NULL when none has been free for a while */
 static BackgroundWorkerHandle *
 start_worker(const NamesTask *task)
 {
@@ -382,7 +404,14 @@ start_worker(const NamesTask *task)
 	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency names (database %u)",
 			 task->database);
 	strlcpy(worker.bgw_type, "pg_residency names", sizeof(worker.bgw_type));
-	return RegisterDynamicBackgroundWorker(&worker, &handle) ? handle : NULL;
+	for (int waited = 0; !RegisterDynamicBackgroundWorker(&worker, &handle); waited += 100)
+	{
+		if (waited >= SLOT_PATIENCE)
+			return NULL;
+		sleep_or_wake(100000, PG_WAIT_EXTENSION);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return handle;
 }
 
 /* whether the worker ended within its time */
@@ -456,16 +485,24 @@ remove_leftovers(void)
 	FreeDir(d);
 }
 
-/* the names of the databases, one after another */
+/* what a former file of names has of the database, where it cannot be asked now */
 static void
-gather_all(const Oid *databases, int count, bool of_snapshot, StringInfo out)
+carry_over(const Names *former, Oid database, StringInfo out)
+{
+	for (int i = 0; i < former->count; i++)
+		if (former->list[i].kind != KIND_DATABASE && former->list[i].database == database)
+			names_put_relation(out, &former->list[i]);
+}
+
+/* the names of the databases, one after another; the caller holds LOCK_NAMES */
+static void
+gather_all(const Oid *databases, int count, bool of_snapshot, const Names *former, StringInfo out)
 {
 	bool		shared = false;
 
 	for (int i = 0; i < count; i++)
 		shared |= databases[i] == InvalidOid;
-	if (MakePGDirectory(RESIDENCY_DIR) == 0 || errno == EEXIST)
-		remove_leftovers();
+	remove_leftovers();
 	/*
 	 * the shared catalogs are in every database: the one at hand tells of them, or the first that
 	 * answers
@@ -494,11 +531,37 @@ gather_all(const Oid *databases, int count, bool of_snapshot, StringInfo out)
 			continue;
 		}
 		problem = ask_worker(&task, out);
-		if (problem != NULL)
-			names_put_database(out, databases[i], "", problem);
-		else
+		if (problem == NULL)
+		{
 			shared = false;
+			continue;
+		}
+		names_put_database(out, databases[i], "", problem);
+		if (former != NULL)
+			carry_over(former, databases[i], out);
 	}
+}
+
+/* the same under the lock: one process of a cluster at a time takes workers for that */
+static void gather_locked(const Oid *databases, int count, bool of_snapshot, const Names *former,
+						  StringInfo out)
+{
+	int			lock = residency_lock(LOCK_NAMES, 0, GATHER_PATIENCE);
+
+	if (lock < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("another session is asking the databases for the names of their relations"),
+				 errhint("Try again when it has finished.")));
+	PG_TRY();
+	{
+		gather_all(databases, count, of_snapshot, former, out);
+	}
+	PG_FINALLY();
+	{
+		close(lock);
+	}
+	PG_END_TRY();
 }
 
 static void
@@ -513,7 +576,7 @@ add_database(Oid **databases, int *count, int *room, Oid database)
 }
 
 void
-names_take(const char *snapshot_path, const char *path)
+names_take(const char *snapshot_path, const char *path, const char *former_path)
 {
 	struct sf_header header;
 	struct sf_segment segment;
@@ -532,7 +595,8 @@ names_take(const char *snapshot_path, const char *path)
 		add_database(&databases, &count, &room, segment.database);
 	pfree(data);
 	initStringInfo(&body);
-	gather_all(databases, count, true, &body);
+	gather_locked(databases, count, true, former_path != NULL ? names_read(former_path) : NULL,
+				  &body);
 	/* the caller gives the file its name */
 	names_write(&body, psprintf("%s.new", path), path);
 	pfree(body.data);
@@ -544,6 +608,6 @@ names_now(const Oid *databases, int count)
 	StringInfoData body;
 
 	initStringInfo(&body);
-	gather_all(databases, count, false, &body);
+	gather_locked(databases, count, false, NULL, &body);
 	return names_parse(body.data, body.len);
 }

@@ -11,8 +11,11 @@
 
 #include "names.h"
 
-/* Writes the names of the relations that the snapshot file of this process has segments of. */
-extern void names_take(const char *snapshot_path, const char *path);
+/*
+ * Writes the names of the relations that the snapshot file of this process has segments of.  Of a
+ * database that cannot be asked now, what the former file has, which may be NULL, is carried over.
+ */
+extern void names_take(const char *snapshot_path, const char *path, const char *former_path);
 
 /* The names of today, of these databases (InvalidOid: the shared catalogs). */
 extern Names *names_now(const Oid *databases, int count);

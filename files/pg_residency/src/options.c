@@ -158,8 +158,10 @@ read_options(Jsonb *json, JobOptions *options)
 		else if (token == WJB_VALUE)
 			read_option(key, &v, options);
 	if (options->settings.max_io_pressure > 0 && access("/proc/pressure/io", R_OK) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("option \"max_io_pressure\" needs /proc/pressure/io: %m"),
-				 errhint("Limit the restore with \"rate\" instead, or start the kernel with psi=1.")));
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("option \"max_io_pressure\" needs /proc/pressure/io: %m"),
+			 errhint(
+				 "Limit the restore with \"rate\" instead, or start the kernel with psi=1.")));
 }

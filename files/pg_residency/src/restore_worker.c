@@ -66,10 +66,12 @@ register_worker(int number)
 	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency restore (job %d)", number);
 	strlcpy(worker.bgw_type, "pg_residency restore", sizeof(worker.bgw_type));
 	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("no background worker is free for the restore"),
-				 errhint("Raise max_worker_processes, or try again when parallel queries have finished.")));
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+			 errmsg("no background worker is free for the restore"),
+			 errhint(
+				 "Raise max_worker_processes, or try again when parallel queries have finished.")));
 	return handle;
 }
 
@@ -94,37 +96,46 @@ wait_for_start(BackgroundWorkerHandle *handle, int number)
 	return false;
 }
 
+/* a job that is being started */
+typedef struct Starting
+{
+	int			number;			/* 0: there is none yet */
+	BackgroundWorkerHandle *handle;
+} Starting;
+
+/* also when the session is terminated: what did not begin leaves no job behind */
+static void
+give_up(int code, Datum arg)
+{
+	const Starting *starting = (const Starting *) DatumGetPointer(arg);
+	Job			job;
+
+	if (starting->handle != NULL)
+		TerminateBackgroundWorker(starting->handle);
+	/* one that has begun meanwhile says itself how it ended */
+	if (starting->number != 0 && (!job_read(starting->number, &job) || job.pid == 0))
+		job_remove(starting->number);
+}
+
 static int
 start(const RestorePlan *plan, const JobSettings *settings)
 {
 	Job			job = {.settings = *settings};
-	BackgroundWorkerHandle *volatile handle = NULL;
-	volatile int number = 0;
+	Starting	starting = {0};
 
 	refuse_second_job();
-	number = job_create(&job, plan);
-	PG_TRY();
+	PG_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&starting));
 	{
-		handle = register_worker(number);
-		if (!wait_for_start(handle, number))
+		starting.number = job_create(&job, plan);
+		starting.handle = register_worker(starting.number);
+		if (!wait_for_start(starting.handle, starting.number))
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 					 errmsg("the worker of the restore did not start"),
 					 errhint("The server's log may tell why.")));
 	}
-	PG_CATCH();
-	{
-		Job			now;
-
-		if (handle != NULL)
-			TerminateBackgroundWorker(handle);
-		/* one that has begun meanwhile says itself how it ended */
-		if (job_read(number, &now) && now.state == JOB_STARTING)
-			job_remove(number);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	return number;
+	PG_END_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&starting));
+	return starting.number;
 }
 
 int

@@ -20,6 +20,9 @@
  */
 #define DEFAULT_GAP_BLOCKS 2
 
+/* how often what is missing after a load is loaded again */
+#define TRIES 3
+
 /* a device is measured once there is that much to load from it */
 #define WORTH_MEASURING ((32 * 1024 * 1024) / BLCKSZ)
 
@@ -377,7 +380,7 @@ look_for_end(SegmentWork *work)
 }
 
 /*
- * Looks at what is there, once more after a second try for what the kernel left out or took away,
+ * Looks at what is there, and again after it has tried for what the kernel left out or took away,
  * and for what shared buffers held at the beginning and have displaced since; and counts.
  */
 static void
@@ -393,7 +396,7 @@ settle(SegmentWork *work)
 	look_for_end(work);
 	map_segment(work, rc == 0, after);
 	lacking = find_needed(work, after, missing);
-	if (rc != PC_STOPPED && lacking > outcome->over_budget)
+	for (int i = 0; i < TRIES && rc != PC_STOPPED && lacking > outcome->over_budget; i++)
 	{
 		/* what was promised to this segment has come in, or is free again */
 		int64		left;

@@ -1,65 +1,21 @@
 /*
- * snapshot.c - snapshots: taking, finding, reading and dropping them
+ * snapshot.c - snapshots: finding and reading them
  */
 #include "snapshot.h"
 
-#include <time.h>
-#include <unistd.h>
-
 #include "access/xlog.h"
-#include "access/xlogrecovery.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "storage/fd.h"
-#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "directory.h"
 #include "interrupts.h"
-#include "kernel/page_cache.h"
-#include "names_gather.h"
-#include "segments.h"
-#include "shared_buffers.h"
 
 #define DAMAGED "it is damaged: "
 
 /* written out when that much has come together */
 #define WRITE_BYTES (256 * 1024)
 
-/* a snapshot that has all but this part of what another has is as full; the kernel is not exact */
-#define AS_FULL 50
-
-/* milliseconds that the lock of the directory's snapshots is waited for */
-#define PATIENCE 10000
-
-typedef struct Writer
-{
-	struct sf_header header;
-	int			fd;
-	const char *path;
-	StringInfoData buffer;
-	BufferSet  *buffers;		/* what shared buffers held when it began */
-	uint8	   *maps[SF_LAYERS];	/* room for a segment's */
-} Writer;
-
-/* --- reading --- */
-
-static Generation
-find_generation(const char *name)
-{
-	Generation	g;
-	int			count;
-
-	parse_name(name, &g, true);
-	if (g.generation == 0)
-	{
-		Generation *list = list_generations(&count);
-
-		g.generation = current_generation(g.name, list, count);
-		pfree(list);
-	}
-	return g;
-}
+#define DAMAGED "it is damaged: "
 
 /* what keeps a readable snapshot from being used here; NULL when nothing does */
 static const char *
@@ -81,11 +37,18 @@ bool
 snapshot_read(const Generation *g, ResidencySnapshot *snapshot)
 {
 	const char *wrong;
+	int			error;
 
 	memset(snapshot, 0, sizeof(*snapshot));
 	snapshot->id = *g;
 	snprintf(snapshot->label, sizeof(snapshot->label), "%s@%d", g->name, g->generation);
-	snapshot->data = (uint8 *) read_whole_file(snapshot_path(g), &snapshot->size);
+	snapshot->data = (uint8 *) try_read_whole_file(snapshot_path(g), &snapshot->size, &error);
+	if (snapshot->data == NULL && error != 0)
+	{
+		snapshot->unknown = true;
+		snapshot->problem = psprintf("it cannot be read: %s", strerror(error));
+		return true;
+	}
 	if (snapshot->data == NULL)
 		return false;
 	wrong = sf_read_header(snapshot->data, snapshot->size, &snapshot->header);
@@ -99,6 +62,49 @@ snapshot_read(const Generation *g, ResidencySnapshot *snapshot)
 		snapshot->problem = psprintf(DAMAGED "%s", wrong);
 	}
 	return true;
+}
+
+int
+current_generation(const char *name, const Generation *list, int count)
+{
+	int			newest = 0;
+	int			usable = 0;
+
+	for (int i = count - 1; i >= 0; i--)
+	{
+		ResidencySnapshot snapshot;
+
+		if (strcmp(list[i].name, name) != 0 || !snapshot_read(&list[i], &snapshot))
+			continue;
+		if (snapshot.data != NULL)
+			pfree(snapshot.data);
+		if (newest == 0)
+			newest = list[i].generation;
+		if (snapshot.problem != NULL)
+			continue;
+		if (!(snapshot.header.flags & SF_FLAG_THIN))
+			return list[i].generation;
+		if (usable == 0)
+			usable = list[i].generation;
+	}
+	return usable != 0 ? usable : newest;
+}
+
+static Generation
+find_generation(const char *name)
+{
+	Generation	g;
+	int			count;
+
+	parse_name(name, &g, true);
+	if (g.generation == 0)
+	{
+		Generation *list = list_generations(&count);
+
+		g.generation = current_generation(g.name, list, count);
+		pfree(list);
+	}
+	return g;
 }
 
 ResidencySnapshot *
@@ -117,10 +123,13 @@ snapshot_load(const char *name)
 				 errhint("Remove it with residency_drop_snapshot('%s') and take a new one.",
 						 snapshot->label)));
 	if (snapshot->problem != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("snapshot \"%s\" cannot be used here: %s", snapshot->label, snapshot->problem),
-				 errhint("Take a snapshot on this cluster, or copy one from a physical replica of it.")));
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("snapshot \"%s\" cannot be used here: %s", snapshot->label,
+					snapshot->problem),
+			 errhint(
+				 "Take a snapshot on this cluster, or copy one from a physical replica of it.")));
 	return snapshot;
 }
 
@@ -136,375 +145,4 @@ snapshot_segments(const ResidencySnapshot *snapshot)
 		if (!sf_next_segment(snapshot->data, &snapshot->header, &at, &segments[i]))
 			elog(ERROR, "snapshot \"%s\" has fewer segments than it says", snapshot->label);
 	return segments;
-}
-
-/* --- the measure --- */
-
-/* wanted blocks of a snapshot whose files are still there */
-static uint64
-blocks_that_exist(const Generation *g)
-{
-	ResidencySnapshot snapshot;
-	struct sf_segment segment;
-	uint64		blocks = 0;
-	uint8	   *map = NULL;
-	size_t		at = 0;
-
-	if (!snapshot_read(g, &snapshot) || snapshot.problem != NULL)
-		return 0;
-	while (sf_next_segment(snapshot.data, &snapshot.header, &at, &segment))
-	{
-		SegmentId	id = segment_id_of(&segment);
-		uint32		now;
-
-		CHECK_FOR_INTERRUPTS();
-		if (!segment_blocks_now(&id, &now))
-			continue;
-		if (now >= segment.blocks)
-			blocks += segment.wanted;
-		else if (now > 0)
-		{
-			if (map == NULL)
-				map = palloc(pc_map_bytes(RELSEG_SIZE));
-			if (sf_read_map(&segment, map) == NULL)
-				blocks += pc_popcount(map, now);
-		}
-	}
-	if (map != NULL)
-		pfree(map);
-	pfree(snapshot.data);
-	return blocks;
-}
-
-typedef struct Candidate
-{
-	Generation	id;
-	uint64		wanted;
-	bool		thin;
-} Candidate;
-
-static int
-compare_candidates(const void *a, const void *b)
-{
-	const Candidate *ca = a;
-	const Candidate *cb = b;
-
-	return (ca->wanted < cb->wanted) - (ca->wanted > cb->wanted);
-}
-
-/*
- * the usable generations of a name, the newest first; those before the last forced one do not count
- */
-static Candidate *
-list_candidates(const char *name, const Generation *list, int count, int *ncandidates)
-{
-	Candidate  *candidates = palloc(Max(count, 1) * sizeof(Candidate));
-	bool		forced = false;
-
-	*ncandidates = 0;
-	for (int i = count - 1; i >= 0 && !forced; i--)
-	{
-		struct sf_header header;
-
-		if (strcmp(list[i].name, name) != 0 || !generation_header(&list[i], &header))
-			continue;
-		forced = (header.flags & SF_FLAG_FORCED) != 0;
-		candidates[(*ncandidates)++] = (Candidate) {
-			list[i], header.wanted, (header.flags & SF_FLAG_THIN) != 0
-		};
-	}
-	return candidates;
-}
-
-/*
- * The fullest of them by what still exists: its blocks, or 0 when there is none, and its number.
- * None is read that cannot be it.
- */
-static uint64
-fullest(Candidate *candidates, int ncandidates, int *generation)
-{
-	uint64		most = 0;
-
-	*generation = 0;
-	qsort(candidates, ncandidates, sizeof(Candidate), compare_candidates);
-	for (int i = 0; i < ncandidates && candidates[i].wanted > most; i++)
-	{
-		uint64		blocks = blocks_that_exist(&candidates[i].id);
-
-		if (blocks > most)
-		{
-			most = blocks;
-			*generation = candidates[i].id.generation;
-		}
-	}
-	return most;
-}
-
-/* --- taking --- */
-
-static void
-write_out(Writer *w)
-{
-	errno = 0;
-	if (write(w->fd, w->buffer.data, w->buffer.len) != w->buffer.len)
-		report_write_error(w->path);
-	resetStringInfo(&w->buffer);
-}
-
-static int
-snapshot_segment(const SegmentId *id, const char *path, int fd, uint32 blocks, bool cachestat,
-				 bool unlogged, void *arg)
-{
-	Writer	   *w = arg;
-	struct sf_segment segment = {
-		.tablespace = id->tablespace, .database = id->database, .relfilenumber = id->relfilenumber,
-		.segment = id->segment, .blocks = blocks, .fork = (uint8) id->fork
-	};
-	uint8	   *maps[SF_LAYERS] = {NULL};
-	uint64		resident;
-	size_t		n;
-	int			rc;
-
-	/* a standby does not have what an unlogged relation holds: only its init fork is replicated */
-	if (unlogged && id->fork != INIT_FORKNUM && RecoveryInProgress())
-		return 0;
-	if (blocks == 0)
-		return 0;
-	rc = pc_survey(fd, blocks, BLCKSZ, cachestat ? PC_CACHESTAT : PC_MINCORE,
-				   w->maps[SF_PAGE_CACHE], &resident);
-	if (rc != 0)
-		return rc;
-	w->header.blocks += blocks;
-	if (resident > 0)
-		maps[SF_PAGE_CACHE] = w->maps[SF_PAGE_CACHE];
-	if (buffers_of_segment(w->buffers, id, blocks, w->maps[SF_BUFFERS_COOL],
-						   w->maps[SF_BUFFERS_HOT]))
-	{
-		maps[SF_BUFFERS_COOL] = w->maps[SF_BUFFERS_COOL];
-		maps[SF_BUFFERS_HOT] = w->maps[SF_BUFFERS_HOT];
-	}
-
-	enlargeStringInfo(&w->buffer, (int) sf_segment_bound(blocks));
-	n = sf_write_segment(&segment, maps, (uint8 *) w->buffer.data + w->buffer.len);
-	if (n == 0)
-		return 0;
-	w->header.body_crc = sf_crc32c(w->header.body_crc, w->buffer.data + w->buffer.len, n);
-	w->buffer.len += (int) n;
-	w->header.body_size += n;
-	w->header.segments++;
-	w->header.wanted += segment.wanted;
-	w->header.in_page_cache += segment.layers[SF_PAGE_CACHE].blocks;
-	w->header.in_shared_buffers +=
-		segment.layers[SF_BUFFERS_COOL].blocks + segment.layers[SF_BUFFERS_HOT].blocks;
-	w->header.in_both = w->header.in_page_cache + w->header.in_shared_buffers - w->header.wanted;
-	if (w->buffer.len >= WRITE_BYTES)
-		write_out(w);
-	return 0;
-}
-
-static void
-fill_header(struct sf_header *header, const Generation *g)
-{
-	struct timespec now;
-	TimeLineID	timeline;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	header->system_identifier = GetSystemIdentifier();
-	header->server_version = PG_VERSION_NUM;
-	header->block_size = BLCKSZ;
-	header->segment_blocks = RELSEG_SIZE;
-	header->page_size = (uint32) pc_page_size();
-	header->taken_at = (int64) now.tv_sec * 1000000 + now.tv_nsec / 1000;
-	header->generation = (uint32) g->generation;
-	strlcpy(header->name, g->name, SF_NAME_BYTES);
-	if (gethostname(header->origin, SF_ORIGIN_BYTES - 1) != 0)
-		strlcpy(header->origin, "unknown", SF_ORIGIN_BYTES);
-	if (RecoveryInProgress())
-	{
-		header->flags |= SF_FLAG_IN_RECOVERY;
-		GetXLogReplayRecPtr(&timeline);
-	}
-	else
-		timeline = GetWALInsertionTimeLine();
-	header->timeline = timeline;
-}
-
-/*
- * the header at the beginning of the file, now that it is known; the file is complete and synced
- * then
- */
-static void
-finish_file(Writer *w)
-{
-	uint8		header[SF_HEADER_BYTES];
-
-	sf_write_header(&w->header, header);
-	errno = 0;
-	if (pg_pwrite(w->fd, header, SF_HEADER_BYTES, 0) != SF_HEADER_BYTES)
-		report_write_error(w->path);
-	errno = 0;
-	if (CloseTransientFile(w->fd) != 0)
-		report_write_error(w->path);
-}
-
-/*
- * Of the generations before the new one, the newest `keep` - 1 full ones stay, or `keep` of them
- * when the new one is thin, and as many thin ones; and the measure always does.  What cannot be
- * used goes when everything is newer that stays.
- */
-static void
-remove_old(const Generation *g, bool thin, int keep, int measure, const Generation *list, int count)
-{
-	int			full_left = thin ? keep : keep - 1;
-	int			thin_left = thin ? keep - 1 : keep;
-
-	for (int i = count - 1; i >= 0; i--)
-	{
-		struct sf_header header;
-		bool		is_thin;
-
-		if (strcmp(list[i].name, g->name) != 0)
-			continue;
-		if (!generation_header(&list[i], &header))
-		{
-			if (full_left == 0)
-				generation_remove(&list[i]);
-			continue;
-		}
-		is_thin = (header.flags & SF_FLAG_THIN) != 0;
-		if (is_thin ? thin_left > 0 : full_left > 0)
-		{
-			thin_left -= is_thin;
-			full_left -= !is_thin;
-		}
-		else if (list[i].generation != measure)
-			generation_remove(&list[i]);
-	}
-}
-
-static void
-take(Generation *g, int keep, bool force, const char *path, const char *names)
-{
-	int			count;
-	Generation *list = list_generations(&count);
-	Candidate  *candidates;
-	int			ncandidates;
-	int			measure = 0;
-	Writer		w = {.path = path};
-	uint8		header[SF_HEADER_BYTES] = {0};
-
-	g->generation = next_generation(g->name, list, count);
-	for (int l = 0; l < SF_LAYERS; l++)
-		w.maps[l] = palloc(pc_map_bytes(RELSEG_SIZE));
-	w.buffers = collect_shared_buffers();
-	initStringInfo(&w.buffer);
-	w.fd = OpenTransientFile(path, O_RDWR | O_CREAT | O_EXCL | PG_BINARY);
-	if (w.fd < 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not create file \"%s\": %m", path)));
-	fill_header(&w.header, g);
-	appendBinaryStringInfo(&w.buffer, (char *) header, SF_HEADER_BYTES);
-	visit_segments(InvalidOid, snapshot_segment, &w);
-	write_out(&w);
-
-	candidates = list_candidates(g->name, list, count, &ncandidates);
-	if (force)
-		w.header.flags |= SF_FLAG_FORCED;
-	else
-	{
-		w.header.measure = fullest(candidates, ncandidates, &measure);
-		if (w.header.wanted < w.header.measure / 2)
-			w.header.flags |= SF_FLAG_THIN;
-		/* the fullest stays, however many are newer; this one takes its place when it is as full */
-		if (w.header.wanted >= w.header.measure - w.header.measure / AS_FULL)
-			measure = 0;
-	}
-	finish_file(&w);
-
-	/* the names first: a snapshot that is there has them */
-	names_take(path, names);
-	durable_rename(names, names_path(g), ERROR);
-	durable_rename(path, snapshot_path(g), ERROR);
-	remove_old(g, (w.header.flags & SF_FLAG_THIN) != 0, keep, measure, list, count);
-}
-
-/* the lock of the directory's snapshots; the descriptor */
-static int
-lock_snapshots(void)
-{
-	int			lock = residency_lock(LOCK_SNAPSHOT, 0, PATIENCE);
-
-	if (lock < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("another session is writing or dropping a snapshot"),
-				 errhint("Try again when it has finished.")));
-	return lock;
-}
-
-Generation
-snapshot_take(const char *name, int keep, bool force)
-{
-	Generation	g;
-	char		path[MAXPGPATH];
-	char		names[MAXPGPATH];
-	int			lock;
-
-	parse_name(name, &g, false);
-	if (keep < 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("at least 1 generation of a snapshot must be kept")));
-	snprintf(path, sizeof(path), "%s.snapshot.%d", RESIDENCY_TEMP_PREFIX, MyProcPid);
-	snprintf(names, sizeof(names), "%s.snapshot.%d.names", RESIDENCY_TEMP_PREFIX, MyProcPid);
-	lock = lock_snapshots();
-	PG_TRY();
-	{
-		/* a writer that was killed left its files; under the lock no other process writes one */
-		remove_files_beginning("pgsql_tmp.snapshot.");
-		take(&g, keep, force, path, names);
-	}
-	PG_CATCH();
-	{
-		unlink(path);
-		unlink(names);
-		close(lock);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	close(lock);
-	return g;
-}
-
-int
-snapshot_drop(const char *name)
-{
-	Generation	g;
-	Generation *list;
-	int			count;
-	int			removed = 0;
-	int			lock;
-
-	parse_name(name, &g, true);
-	lock = lock_snapshots();
-	PG_TRY();
-	{
-		list = list_generations(&count);
-		for (int i = count - 1; i >= 0; i--)
-		{
-			if (strcmp(list[i].name, g.name) != 0 ||
-				(g.generation != 0 && g.generation != list[i].generation))
-				continue;
-			if (removed == 0)
-				remember_dropped(&list[i]);
-			removed += generation_remove(&list[i]);
-		}
-	}
-	PG_FINALLY();
-	{
-		close(lock);
-	}
-	PG_END_TRY();
-	return removed;
 }

@@ -69,7 +69,8 @@ sf_write_header(const struct sf_header *header, uint8_t *out)
 	p += SF_NAME_BYTES;
 	memcpy(p, header->origin, SF_ORIGIN_BYTES);
 	p += SF_ORIGIN_BYTES;
-	wire_put(p, header->measure, 8);
+	p = wire_put(p, header->measure, 8);
+	wire_put(p, header->measured_from, 4);
 	wire_put(out + SF_HEADER_BYTES - 4, sf_crc32c(0, out, SF_HEADER_BYTES - 4), 4);
 }
 
@@ -112,6 +113,7 @@ sf_read_header(const uint8_t *file, size_t size, struct sf_header *header)
 	memcpy(header->origin, p, SF_ORIGIN_BYTES);
 	p += SF_ORIGIN_BYTES;
 	header->measure = wire_get(&p, 8);
+	header->measured_from = (uint32_t) wire_get(&p, 4);
 	if (header->name[SF_NAME_BYTES - 1] != '\0' || header->origin[SF_ORIGIN_BYTES - 1] != '\0')
 		return "a name in its header has no end";
 	/* it becomes text of a database, whatever its encoding */
@@ -124,7 +126,8 @@ sf_read_header(const uint8_t *file, size_t size, struct sf_header *header)
 	if (header->taken_at < 0 || header->taken_at > SF_LATEST || header->generation > INT32_MAX ||
 		header->segments > INT32_MAX || header->blocks > INT64_MAX || header->wanted > INT64_MAX ||
 		header->in_page_cache > INT64_MAX || header->in_shared_buffers > INT64_MAX ||
-		header->in_both > INT64_MAX || header->measure > INT64_MAX)
+		header->in_both > INT64_MAX || header->measure > INT64_MAX ||
+		header->measured_from > INT32_MAX)
 		return "a number in its header is out of range";
 	return NULL;
 }

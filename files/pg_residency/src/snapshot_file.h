@@ -80,6 +80,8 @@ struct sf_header
 	char		origin[SF_ORIGIN_BYTES];	/* host name, printable ASCII */
 	/* blocks of the fullest before it that still existed; 0: none, or not known */
 	uint64_t	measure;
+	/* the last forced generation: none before it is a measure; 0: none */
+	uint32_t	measured_from;
 };
 
 /* blocks is 0 when the file has no such layer for the segment */

@@ -19,6 +19,7 @@
 #include "plan.h"
 #include "segment_restore.h"
 #include "snapshot.h"
+#include "snapshot_take.h"
 
 /* a digest is interruptible every so many bytes */
 #define DIGEST_BYTES (1024 * 1024)
@@ -63,11 +64,12 @@ snapshot_values(const Generation *g, bool current, Datum *values, bool *nulls)
 
 	if (!snapshot_read(g, &snapshot))
 		return false;
-	memset(nulls, snapshot.damaged, SNAPSHOT_COLUMNS * sizeof(bool));
-	nulls[0] = nulls[1] = nulls[14] = nulls[15] = nulls[18] = false;
+	memset(nulls, snapshot.damaged || snapshot.unknown, SNAPSHOT_COLUMNS * sizeof(bool));
+	nulls[0] = nulls[1] = nulls[18] = false;
+	nulls[14] = nulls[15] = snapshot.unknown;
 	values[0] = CStringGetTextDatum(g->name);
 	values[1] = Int32GetDatum(g->generation);
-	if (!snapshot.damaged)
+	if (!snapshot.damaged && !snapshot.unknown)
 	{
 		values[2] = TimestampTzGetDatum(header->taken_at -
 										(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY);
@@ -86,14 +88,36 @@ snapshot_values(const Generation *g, bool current, Datum *values, bool *nulls)
 		values[19] = Int64GetDatum((int64) header->measure);
 		nulls[19] = header->measure == 0;
 	}
-	values[14] = Int64GetDatum((int64) snapshot.size);
-	values[15] = CStringGetTextDatum(sha256_hex(snapshot.data, snapshot.size));
+	if (!snapshot.unknown)
+	{
+		values[14] = Int64GetDatum((int64) snapshot.size);
+		values[15] = CStringGetTextDatum(sha256_hex(snapshot.data, snapshot.size));
+		pfree(snapshot.data);
+	}
 	nulls[16] = snapshot.problem == NULL;
 	if (snapshot.problem != NULL)
-		values[16] = CStringGetTextDatum(snapshot.problem);
+		values[16] = PointerGetDatum(names_text(snapshot.problem));
 	values[18] = BoolGetDatum(current);
-	pfree(snapshot.data);
 	return true;
+}
+
+/* what is no choice of an administrator, who may have closed a database, is worth a warning */
+static void
+warn_of_unnamed(const Generation *g)
+{
+	const Names *names = names_read(names_path(g));
+
+	for (int i = 0; i < names->count; i++)
+	{
+		const NamedRelation *r = &names->list[i];
+
+		if (r->kind == KIND_DATABASE && r->problem != NULL && r->name[0] == '\0')
+			ereport(
+				WARNING,
+				(errmsg(
+					"relations of database %u are named as in the last snapshot, or not at all: %s",
+					r->database, r->problem)));
+	}
 }
 
 PG_FUNCTION_INFO_V1(residency_snapshot);
@@ -110,6 +134,7 @@ residency_snapshot(PG_FUNCTION_ARGS)
 	Generation *list;
 	int			count;
 
+	warn_of_unnamed(&g);
 	list = list_generations(&count);
 	if (!snapshot_values(&g, current_generation(g.name, list, count) == g.generation, values,
 						 nulls))
@@ -279,6 +304,46 @@ all_databases(int *count)
 	return databases;
 }
 
+static bool
+is_among(Oid database, const Oid *databases, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (databases[i] == database)
+			return true;
+	return false;
+}
+
+/* those of the array, once each; one that there is not is an error */
+static Oid *
+chosen_databases(ArrayType *array, int *count)
+{
+	int			nall;
+	Oid		   *all = all_databases(&nall);
+	Oid		   *chosen = palloc(nall * sizeof(Oid));
+	Datum	   *elements;
+	bool	   *nulls;
+	int			n;
+
+	deconstruct_array(array, OIDOID, sizeof(Oid), true, TYPALIGN_INT, &elements, &nulls, &n);
+	*count = 0;
+	for (int i = 0; i < n; i++)
+	{
+		Oid			database = nulls[i] ? InvalidOid : DatumGetObjectId(elements[i]);
+
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("a database must not be null")));
+		if (!is_among(database, all, nall))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_DATABASE),
+					 errmsg("database with OID %u does not exist", database)));
+		if (!is_among(database, chosen, *count))
+			chosen[(*count)++] = database;
+	}
+	return chosen;
+}
+
 PG_FUNCTION_INFO_V1(residency_current_names);
 Datum
 residency_current_names(PG_FUNCTION_ARGS)
@@ -290,22 +355,7 @@ residency_current_names(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		databases = all_databases(&count);
 	else
-	{
-		Datum	   *elements;
-		bool	   *nulls;
-
-		deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
-						  &elements, &nulls, &count);
-		databases = palloc(Max(count, 1) * sizeof(Oid));
-		for (int i = 0; i < count; i++)
-		{
-			if (nulls[i])
-				ereport(ERROR,
-						(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-						 errmsg("a database must not be null")));
-			databases[i] = DatumGetObjectId(elements[i]);
-		}
-	}
+		databases = chosen_databases(PG_GETARG_ARRAYTYPE_P(0), &count);
 	put_names(rsinfo, names_now(databases, count));
 	return (Datum) 0;
 }

@@ -91,7 +91,9 @@ SELECT DISTINCT kind FROM residency_current_names(ARRAY[0]::oid[]) ORDER BY 1;
 SELECT count(*) FROM residency_current_names(ARRAY[]::oid[]);
 SELECT name FROM residency_current_names(ARRAY[(SELECT oid FROM pg_database WHERE datname = current_database())])
 WHERE name = 'public.two_segments';
-SELECT database, problem FROM residency_current_names(ARRAY[4294967294]::oid[]);
+SELECT residency_current_names(ARRAY[4294967294]::oid[]);
+SELECT count(*) AS once FROM residency_current_names(array_fill((SELECT oid FROM pg_database WHERE datname = 'template1'), ARRAY[1000]))
+WHERE kind = 'database';
 SELECT residency_current_names(ARRAY[NULL]::oid[]);
 SELECT residency_snapshot_names('nothing');
 SELECT residency_snapshot_names(NULL);

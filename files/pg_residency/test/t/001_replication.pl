@@ -101,7 +101,7 @@ like($standby->safe_psql('postgres', "SELECT state FROM residency_jobs WHERE job
 # --- a server that is stopped ends its job, and says so afterwards
 $standby->restart;
 is($standby->safe_psql('postgres', "SELECT state, message FROM residency_jobs WHERE job = $job"),
-	'interrupted|the server was shut down', 'a shutdown interrupts a job');
+	'interrupted|its worker was terminated, as by a shutdown of the server', 'a shutdown interrupts a job');
 $job = $standby->safe_psql('postgres', "SELECT residency_evict('wide'); SELECT residency_restore_start('of_primary', '{\"rate\": 1000000}')");
 $job =~ s/.*\n//s;
 $standby->stop('immediate');

@@ -1,0 +1,127 @@
+# Snapshots and jobs in states that nobody plans: a forced generation that was pruned, names in other encodings, no worker to
+# be had, files that cannot be read, a starter that is terminated, few descriptors.
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ResidencyTest;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $node = PostgreSQL::Test::Cluster->new('odd');
+$node->init(extra => [ '--encoding', 'UTF8', '--locale', 'C' ]);
+$node->append_conf('postgresql.conf', "shared_buffers = 16MB\nautovacuum = off\nmax_wal_size = 2GB\n");
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_residency; ' . wide_table('large', 12000) . wide_table('middle', 6000) . 'CHECKPOINT');
+
+sub take { return $node->safe_psql('postgres', "SELECT generation, thin, measure FROM residency_snapshot($_[0])"); }
+sub snapshots { return $node->safe_psql('postgres', "SELECT string_agg(generation::text, ',' ORDER BY generation) FROM residency_snapshots() WHERE name = '$_[0]'"); }
+
+# --- forced: what was before it is no measure any more, also when it has been pruned itself
+for my $keep (1 .. 3)
+{
+	my $name = "forced$keep";
+	$node->safe_psql('postgres', 'SELECT count(filler) FROM large; SELECT count(filler) FROM middle');
+	take("'$name', $keep");
+	$node->safe_psql('postgres', "SELECT residency_evict('large')");
+	like(take("'$name', $keep"), qr/^2\|t\|/, "keep $keep: a snapshot that lost most of it is thin");
+	$node->safe_psql('postgres', "SELECT residency_evict('middle')");
+	like(take("'$name', $keep, true"), qr/^3\|f\|$/, 'a forced one is not');
+	take("'$name', $keep") for 1 .. $keep + 1;
+	like($node->safe_psql('postgres', "SELECT thin, current, measure < 6000 FROM residency_snapshot('$name', $keep)"), qr/^f\|t\|t$/,
+		'nor are those after it, when it is gone: the thin one before it is no measure');
+	unlike(snapshots($name), qr/\b3\b/, 'it was pruned');
+}
+
+# --- names in other encodings than the server process at work has
+$node->safe_psql('postgres', "CREATE DATABASE win ENCODING 'WIN1252' LOCALE 'C' TEMPLATE template0; CREATE DATABASE \"gr\x{c3}\x{b6}\x{c3}\x{9f}e\" TEMPLATE template0;
+	CREATE DATABASE euc ENCODING 'EUC_JP' LOCALE 'C' TEMPLATE template0");
+# a byte that WIN1252 has no character for
+$node->safe_psql('win', "SET client_encoding = 'WIN1252'; CREATE EXTENSION pg_residency; CREATE TABLE plain AS SELECT 1 AS a");
+$node->safe_psql('win', "DO \$\$ BEGIN EXECUTE convert_from('\\x435245415445205441424c45207481206173207365656374'::bytea, 'SQL_ASCII'); EXCEPTION WHEN OTHERS THEN NULL; END \$\$");
+$node->safe_psql('win', "CREATE TABLE odd AS SELECT 1 AS a; UPDATE pg_class SET relname = encode('\\x6f818164'::bytea, 'escape')::name WHERE false");
+$node->safe_psql('euc', 'CREATE EXTENSION pg_residency; CREATE TABLE plain AS SELECT 1 AS a');
+for my $database (qw(win euc postgres))
+{
+	is($node->safe_psql($database, "SELECT count(*) > 0 FROM residency_snapshot('encodings', 1)"), 't', "a snapshot taken in database $database, beside one of a name that it cannot spell");
+	is($node->safe_psql($database, "SELECT count(*) FROM residency_snapshot_names('encodings') WHERE kind = 'database' AND problem IS NOT NULL AND name <> 'template0'"),
+		'0', 'all databases are named');
+	is($node->safe_psql($database, "SELECT count(*) FROM residency_snapshot_names('encodings') n, pg_database d WHERE d.oid = n.database AND n.name = 'public.plain' AND d.datname IN ('win', 'euc')"),
+		'2', 'and their relations');
+}
+# whatever a database's owner sets, a name is spelled in one way
+$node->safe_psql('postgres', 'ALTER DATABASE win SET quote_all_identifiers = on');
+is($node->safe_psql('postgres', "SET quote_all_identifiers = on; SELECT count(*) FROM residency_current_names() WHERE name IN ('public.plain', 'public.large')"), '3', 'names are quoted only where SQL needs it');
+
+# --- no worker: the names of before are carried over, and that is said
+$node->append_conf('postgresql.conf', 'max_worker_processes = 0');
+$node->restart;
+my ($rc, $out, $err) = $node->psql('postgres', "SELECT generation FROM residency_snapshot('encodings', 1)");
+like($err, qr/WARNING:  relations of database \d+ are named as in the last snapshot, or not at all: no background worker was free/, 'a snapshot without workers warns');
+is($node->safe_psql('postgres', "SELECT count(*) FROM residency_snapshot_names('encodings') n, pg_database d WHERE d.oid = n.database AND n.name = 'public.plain' AND d.datname IN ('win', 'euc')"),
+	'2', 'and has the names that the last one had');
+$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+$node->restart;
+
+# --- files: one that cannot be read hides no other, and nothing is judged or removed without it
+$node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('unread', 1)");
+my $file = $node->data_dir . '/pg_residency/unread@1.snapshot';
+chmod 0000, $file or die "chmod: $!";
+like($node->safe_psql('postgres', "SELECT problem FROM residency_snapshots() WHERE name = 'unread'"), qr/^it cannot be read: Permission denied$/, 'an unreadable file is a row with a problem');
+cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM residency_snapshots() WHERE problem IS NULL'), '>=', 3, 'beside the others');
+$node->safe_psql('postgres', "SELECT residency_evict('large')");
+($rc, $out, $err) = $node->psql('postgres', "SELECT residency_snapshot('unread', 1)");
+like($err, qr/snapshot "unread\@1" cannot be compared with: it cannot be read/, 'none is taken that could not be compared with it');
+ok(-e $file, 'and it stays');
+chmod 0600, $file or die "chmod: $!";
+like(take("'unread', 1"), qr/^2\|t\|/, 'readable again it is the measure');
+# of a damaged one the bare name is not said, nor does it take a place
+$node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('damaged', 1); SELECT residency_snapshot('damaged', 2)");
+open(my $handle, '+<', $node->data_dir . '/pg_residency/damaged@2.snapshot') or die "open: $!";
+seek($handle, 700, 0) or die "seek: $!";
+print $handle "\x{7f}" x 8;
+close($handle) or die "close: $!";
+is($node->safe_psql('postgres', "SELECT generation, current, problem IS NULL FROM residency_snapshots() WHERE name = 'damaged' ORDER BY 1"), "1|t|t\n2|f|f", 'the bare name means the newest that can be used');
+$node->safe_psql('postgres', "SELECT residency_snapshot('damaged', 2)");
+is(snapshots('damaged'), '1,2,3', 'a damaged one takes no place of those that are kept');
+# names whose snapshot is gone
+append_to_file($node->data_dir . '/pg_residency/killed@7.names', 'x');
+take("'damaged', 2");
+ok(!-e $node->data_dir . '/pg_residency/killed@7.names', 'names without a snapshot are removed');
+
+# --- a session that is terminated while it starts a job leaves none
+my $postmaster = $node->safe_psql('postgres', "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)");
+my $jobs = $node->safe_psql('postgres', 'SELECT count(*) FROM residency_jobs');
+my $starter = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') ], '<', \"SET application_name = 'starter'; SELECT pg_sleep(1); SELECT residency_restore_start('damaged')", '>', \my $started, '2>', \my $why);
+come_true($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'starter' AND query LIKE '%pg_sleep%'") or die 'it does not start';
+my $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name = 'starter'");
+kill 'STOP', $postmaster;
+my $until = time + 60;
+sleep 0.05 while time < $until && !-e ($node->data_dir . '/pg_residency/pgsql_tmp.job.' . ($jobs + 1)) && !glob($node->data_dir . '/pg_residency/pgsql_tmp.plan.*');
+kill 'TERM', $pid;
+sleep 0.05 while time < $until && kill(0, $pid) && `ps -o stat= -p $pid` !~ /Z/ && glob($node->data_dir . '/pg_residency/pgsql_tmp.plan.*');
+kill 'CONT', $postmaster;
+IPC::Run::finish($starter);
+is($node->safe_psql('postgres', 'SELECT count(*) FROM residency_jobs'), $jobs, 'a starter that is terminated leaves no job behind');
+is(join(' ', glob($node->data_dir . '/pg_residency/pgsql_tmp.plan.*')), '', 'nor a plan');
+
+# --- few descriptors, all of them in use, and the pressure on the disks to be read
+SKIP:
+{
+	skip 'the kernel has no pressure stall information', 2 if !-r '/proc/pressure/io';
+	$node->safe_psql('postgres', "DO \$\$ BEGIN FOR i IN 1..300 LOOP EXECUTE format('CREATE TABLE few_%s AS SELECT 1 AS a', i); END LOOP; END \$\$; CHECKPOINT; SELECT residency_snapshot('few')");
+	$node->append_conf('postgresql.conf', 'max_files_per_process = 64');
+	$node->restart;
+	$node->safe_psql('postgres', "DO \$\$ BEGIN FOR i IN 1..300 LOOP PERFORM residency_evict(('few_' || i)::regclass); END LOOP; END \$\$");
+	my $job = restore($node, 'few', '{"max_io_pressure": 50, "rate": 4000000}');
+	is(job($node, $job, 'state, message'), 'done|', 'a job that looks at the pressure needs no descriptor of PostgreSQL\'s for that');
+	is(job($node, $job, SUMS), 't', 'its sums hold');
+}
+is(signals($node), '', 'nothing has crashed');
+
+$node->stop;
+done_testing();
