@@ -874,8 +874,9 @@ class Watcher(threading.Thread):
         # PostgreSQL's own word on a tablespace inside the data directory, which it allows for tests like this
         if code == "XX001" and backend == "startup" and "unexpected directory entry" in message:
             return None, False
-        # a database that is being dropped
-        if code == "55000" and "pg_residency" in backend and "cannot connect to invalid database" in message:
+        # what PostgreSQL itself says to who connects to a database that is being dropped, or whose drop is being replayed
+        if "pg_residency" in backend and (code == "55000" and "cannot connect to invalid database" in message
+                                          or code == "22023" and "is not a valid data directory" in message):
             return None, False
         if code and code.startswith("XX"):
             return f"{severity} {code} in {backend or 'a process'}: {message}", False
