@@ -16,7 +16,7 @@ demo: ## a primary and two standbys on this machine: snapshot, cold, warm-up, on
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-lint test-unit test-sanity test-extension test-stress test-majors test-integration test-molecule test-packages test-fleet test-cold
+.PHONY: test test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule test-packages test-fleet test-cold
 test: ## all tests below but the last three, one after the other, and the sum (root)
 	@build-tools/test lint unit sanity extension majors integration molecule
 
@@ -34,6 +34,9 @@ test-extension: ## the C extension against PostgreSQL 15, a standby included (ro
 
 test-stress: ## everything at once: STRESS_SECONDS=60 STRESS_SEED=1 MAJORS=15, a primary and its standby each (root)
 	@build-tools/stress $(if $(filter file,$(origin MAJORS)),15,$(MAJORS))
+
+test-asan: ## the extension's tests with sanitizers, on a PostgreSQL 15 built with them; BLOCKSIZE=8 (root)
+	@build-tools/asan
 
 test-majors: ## MAJORS="17 18": the extension on these, each in a Debian of its own (root); 15 and 19 too
 	@build-tools/majors $(MAJORS)
