@@ -86,7 +86,7 @@ BAD_INPUT = [
     (RESTORE, {"name": "good", "relations": ["passanger"]}, "good@1 has nothing that fits relations: passanger."
      " Its largest are: public.passenger in postgres, *."),
     (RESTORE, {"name": "good", "databases": ["nowhere"]}, "good@1 has nothing that fits databases: nowhere."
-     " Its databases are: postgres, *."),
+     " Its databases are: *postgres*."),
     (RESTORE, {"name": "none", "fallback_relations": ["passanger"]}, "No relation here is named like fallback_relations: passanger."),
     (RESTORE, {"name": "none", "fallback_relations": ["passanger"], "databases": ["post*"]},
      "No relation here is named like fallback_relations: passanger; databases: post*."),

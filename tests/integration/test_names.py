@@ -31,16 +31,22 @@ FILES = ('"Odd Schema"."T, ""x"" y"', "doc", "part_1", "rewritten")
 
 
 @pytest.fixture(scope="module")
-def elsewhere(cluster):
+def cold(cluster):
     """A database that the modules' login never sees: who tries to connect to it is refused."""
     cluster.sql('CREATE DATABASE "Odd DB"')
     cluster.sql(TABLES, "Odd DB")
     cluster.sql('REVOKE CONNECT ON DATABASE "Odd DB" FROM PUBLIC')
     cluster.sql("CREATE DATABASE closed ALLOW_CONNECTIONS false")
-    for relation in FILES:
-        cluster.warm(cluster.file_of(relation, "Odd DB"))
     yield cluster
     cluster.sql('DROP DATABASE closed; DROP DATABASE "Odd DB"')
+
+
+@pytest.fixture
+def elsewhere(cold):
+    """Warm again for each test: the kernel takes back what nobody touches."""
+    for relation in FILES:
+        cold.warm(cold.file_of(relation, "Odd DB"))
+    return cold
 
 
 def relations(result):
