@@ -677,6 +677,11 @@ class Client(threading.Thread):
         if self.user != "postgres":
             expected |= LIMITED
         message = str(e).strip()
+        # ended by the disturber, or by a shutdown, before it had begun
+        if code == "53000" and "the worker of the restore did not start" in message:
+            return
+        if code == "55000" and "was dropped right after it was taken" in message:
+            return
         # FORCE ends whoever is in the database, our workers too
         if code == "55006" and o.name == "drop_database" and "force" in sql:
             expected = expected - {"55006"}
@@ -882,6 +887,8 @@ class Watcher(threading.Thread):
             return f"{severity} {code} in {backend or 'a process'}: {message}", False
         if severity == "WARNING" and LEAK.search(message):
             return f"WARNING: {message}", False
+        if code == "53000" and "the worker of the restore did not start" in message:
+            return None, False
         if code and code[:2] in ("53", "58") and code not in ("53300", "58P01") and severity != "LOG":
             return f"{severity} {code} in {backend}: {message}", False
         if "pg_residency" in backend and severity in ("ERROR", "FATAL") and code not in OF_WORKERS:
