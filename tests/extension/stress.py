@@ -880,8 +880,8 @@ class Watcher(threading.Thread):
         if code == "XX001" and backend == "startup" and "unexpected directory entry" in message:
             return None, False
         # what PostgreSQL itself says to who connects to a database that is being dropped, or whose drop is being replayed
-        if "pg_residency" in backend and (code == "55000" and "cannot connect to invalid database" in message
-                                          or code == "22023" and "is not a valid data directory" in message):
+        if "pg_residency" in backend and ((code == "55000" and "cannot connect to invalid database" in message)
+                                          or (code == "22023" and "is not a valid data directory" in message)):
             return None, False
         if code and code.startswith("XX"):
             return f"{severity} {code} in {backend or 'a process'}: {message}", False
