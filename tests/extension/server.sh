@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2154
 # A PostgreSQL to test in: sourced by run.sh and stress.sh with $major set.
 #
 # The servers are a copy of the installed PostgreSQL, which finds its files relative to itself: the extension is
@@ -43,7 +43,7 @@ fi
 
 build_extension() {
 	cp -R "$source" "$work/src"
-	cd "$work/src"
+	cd "$work/src" || exit
 	echo "== build for PostgreSQL $major, no warning allowed"
 	make -s PG_CONFIG="$bin/pg_config" COPT="-Werror ${EXTENSION_CFLAGS:-}"
 	make -s PG_CONFIG="$bin/pg_config" install install-released
@@ -51,7 +51,7 @@ build_extension() {
 
 # a tablespace on a device of its own, where this host can have one
 make_device() {
-	truncate -s "${1:-256M}" "$work/device.img"
+	truncate -s 1G "$work/device.img"
 	mkdir "$work/device"
 	if command -v mkfs.ext4 >/dev/null && mkfs.ext4 -q "$work/device.img" && mount -o loop "$work/device.img" "$work/device"; then
 		export PG_RESIDENCY_DEVICE="$work/device"
