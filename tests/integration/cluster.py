@@ -99,7 +99,9 @@ class Cluster:
             for name in names:
                 path = os.path.join(directory, name)
                 with open(path, "rb") as file:
-                    found[path] = (hashlib.sha256(file.read()).hexdigest(), os.stat(path).st_mtime_ns)
+                    # taking a lock touches its file
+                    written = None if name == "pgsql_tmp.lock" else os.stat(path).st_mtime_ns
+                    found[path] = (hashlib.sha256(file.read()).hexdigest(), written)
         return found
 
     def processes(self):
