@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2154
 # A PostgreSQL to test in: sourced by run.sh and stress.sh with $major set.
 #
 # The servers are a copy of the installed PostgreSQL, which finds its files relative to itself: the extension is
@@ -52,7 +52,11 @@ build_extension() {
 
 # a tablespace on a device of its own, where this host can have one
 make_device() {
+<<<<<<< HEAD
 	truncate -s "$1" "$work/device.img"
+=======
+	truncate -s 1G "$work/device.img"
+>>>>>>> h2
 	mkdir "$work/device"
 	if command -v mkfs.ext4 >/dev/null && mkfs.ext4 -q "$work/device.img" && mount -o loop "$work/device.img" "$work/device"; then
 		export PG_RESIDENCY_DEVICE="$work/device"

@@ -10,6 +10,6 @@ major=${1:-15}
 . "$(dirname "$0")/server.sh"
 
 build_extension
-make_device 1G
+make_device
 stress "${STRESS_SECONDS:-60}"
 echo "== the extension withstands it on $("$bin/postgres" --version)"

@@ -412,13 +412,14 @@ note_bytes(Ledger *ledger, Entry *mine, void *arg)
 	const Noted *noted = arg;
 	int64		now = (int64) time(NULL);
 
-	/*
-	 * what was restored long ago, or for a server that has been restarted since, is no sum to add
-	 * to
-	 */
-	if (!noted->add || mine->postmaster != PostmasterPid || mine->at < now - REMEMBERED_SECONDS)
+	/* what was restored long ago, or for a server that has been restarted since, counts no more */
+	if (mine->postmaster != PostmasterPid || mine->at < now - REMEMBERED_SECONDS)
 		mine->bytes = 0;
-	mine->bytes += Min(noted->bytes, PG_UINT64_MAX - mine->bytes);
+	/* a job of a part leaves the rest as it was */
+	if (noted->add)
+		mine->bytes += Min(noted->bytes, PG_UINT64_MAX - mine->bytes);
+	else
+		mine->bytes = Max(mine->bytes, noted->bytes);
 	mine->at = now;
 	mine->postmaster = PostmasterPid;
 }

@@ -184,7 +184,7 @@ end_by_exit(int code, Datum arg)
 {
 	Run		   *run = (Run *) DatumGetPointer(arg);
 
-	if (!job_is_alive(&run->job))
+	if (!job_is_alive(&run->job) || !job_exists(run->job.job))
 		return;
 	end_job(run, JOB_INTERRUPTED, TERMINATED);
 	run->job.finished_at = GetCurrentTimestamp();
@@ -216,6 +216,9 @@ job_run(int number)
 		ErrorData  *error;
 
 		MemoryContextSwitchTo(context);
+		/* its starter gave up meanwhile, and took its files away */
+		if (!job_exists(number))
+			proc_exit(0);
 		EmitErrorReport();
 		error = CopyErrorData();
 		FlushErrorState();

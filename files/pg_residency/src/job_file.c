@@ -427,6 +427,15 @@ job_create(Job *job, const RestorePlan *plan)
 	return job->job;
 }
 
+bool
+job_exists(int number)
+{
+	char		path[MAXPGPATH];
+
+	job_path(number, path);
+	return access(path, F_OK) == 0;
+}
+
 void
 job_remove(int number)
 {

@@ -75,6 +75,9 @@ job_is_alive(const Job *job)
  */
 extern int	job_create(Job *job, const RestorePlan *plan);
 
+/* Whether there is a job of that number. */
+extern bool job_exists(int number);
+
 /* Removes a job that never began. */
 extern void job_remove(int number);
 

@@ -84,8 +84,11 @@ wait_for_start(BackgroundWorkerHandle *handle, int number)
 
 	for (int waited = 0; waited < START_PATIENCE; waited += 10)
 	{
-		BgwHandleStatus status = GetBackgroundWorkerPid(handle, &pid);
+		BgwHandleStatus status;
 
+		/* a shutdown ends this session as well as the worker */
+		CHECK_FOR_INTERRUPTS();
+		status = GetBackgroundWorkerPid(handle, &pid);
 		if (!job_read(number, &job) || job.state != JOB_STARTING)
 			return true;
 		if (status == BGWH_STOPPED || status == BGWH_POSTMASTER_DIED)

