@@ -52,11 +52,7 @@ build_extension() {
 
 # a tablespace on a device of its own, where this host can have one
 make_device() {
-<<<<<<< HEAD
-	truncate -s "$1" "$work/device.img"
-=======
 	truncate -s 1G "$work/device.img"
->>>>>>> h2
 	mkdir "$work/device"
 	if command -v mkfs.ext4 >/dev/null && mkfs.ext4 -q "$work/device.img" && mount -o loop "$work/device.img" "$work/device"; then
 		export PG_RESIDENCY_DEVICE="$work/device"
