@@ -30,18 +30,25 @@ _COLUMNS = (
 )
 _OF_SNAPSHOT = "SELECT %s FROM residency_snapshot_names(%%s)" % _COLUMNS
 _ALL = "SELECT %s FROM residency_current_names()" % _COLUMNS
-# A database that was dropped since cannot be asked.
+# A database that was dropped since cannot be asked. The extension's schema, which may be one where others create operators,
+# is in the search path: so operators are named with their schema, as in the extension's own scripts.
 _NOW = (
-    "SELECT %s FROM residency_current_names(ARRAY(SELECT asked FROM unnest(%%s::bigint[]::oid[]) AS asked"
-    " WHERE asked = 0 OR asked IN (SELECT oid FROM pg_catalog.pg_database)))"
+    "SELECT %s FROM residency_current_names(ARRAY("
+    "SELECT asked FROM pg_catalog.unnest(%%s::pg_catalog.int8[]::pg_catalog.oid[]) AS asked"
+    " WHERE asked OPERATOR(pg_catalog.=) 0::pg_catalog.oid"
+    " OR asked OPERATOR(pg_catalog.=) ANY (SELECT oid FROM pg_catalog.pg_database)))"
 ) % _COLUMNS
 # Of a large database only what is needed travels.
 _AT_PLACES = _NOW + (
-    " WHERE kind = 'database' OR (database, tablespace, relfilenumber)"
-    " IN (SELECT * FROM unnest(%s::bigint[]::oid[], %s::bigint[]::oid[], %s::bigint[]::oid[]))"
+    " WHERE kind OPERATOR(pg_catalog.=) 'database'::pg_catalog.text OR (database, tablespace, relfilenumber)"
+    " OPERATOR(pg_catalog.=) ANY (SELECT a, b, c FROM ROWS FROM (pg_catalog.unnest(%s::pg_catalog.int8[]::pg_catalog.oid[]),"
+    " pg_catalog.unnest(%s::pg_catalog.int8[]::pg_catalog.oid[]), pg_catalog.unnest(%s::pg_catalog.int8[]::pg_catalog.oid[])) AS f (a, b, c))"
 )
 _SUCCESSORS = _NOW + (
-    " WHERE kind = 'database' OR relation = ANY (%s::bigint[]::oid[]) OR name = ANY (%s::text[]) OR owner = ANY (%s::bigint[]::oid[])"
+    " WHERE kind OPERATOR(pg_catalog.=) 'database'::pg_catalog.text"
+    " OR relation OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.int8[]::pg_catalog.oid[])"
+    " OR name OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.text[])"
+    " OR owner OPERATOR(pg_catalog.=) ANY (%s::pg_catalog.int8[]::pg_catalog.oid[])"
 )
 
 
@@ -123,7 +130,11 @@ def say_unnamed(names: Names) -> str:
 
 
 def unnamed_warnings(names: Names) -> List[str]:
-    return ["The relations of these databases are not named: %s." % say_unnamed(names)] if names.unnamed else []
+    if not names.unnamed:
+        return []
+    named = {relation.database for relation in names.relations.values()} & set(names.unnamed)
+    state = "named as in an earlier snapshot, or not at all" if named else "not named"
+    return ["The relations of these databases are %s: %s." % (state, say_unnamed(names))]
 
 
 def match_successors(old: Iterable[Relation], now: Iterable[Relation]) -> Dict[Place, Relation]:
@@ -157,10 +168,11 @@ def collect(rows: Iterable[Row]) -> Names:
         if row["kind"] != "database":
             relations.append(row)
             continue
-        if row["name"]:  # nobody knows that of a database that was dropped meanwhile
-            names.databases[row["database"]] = row["name"]
-        if row["problem"] and row["name"] != "template0":  # which is closed by design
-            names.unnamed[row["name"] or "OID %d" % row["database"]] = row["problem"]
+        name = row["name"]
+        if name:  # nobody knows that of a database that was dropped meanwhile
+            names.databases[row["database"]] = name
+        if row["problem"] and name != "template0":  # which is closed by design
+            names.unnamed[name or "OID %d" % row["database"]] = row["problem"]
     for row in relations:
         place = Place(row["database"], row["tablespace"], row["relfilenumber"])
         names.relations[place] = Relation(
@@ -225,7 +237,7 @@ class Patterns:
 def _spellings(name: str) -> List[str]:
     """``public."Odd"``: so, ``public.Odd``, and both without their schema."""
     quoted = _IDENTIFIER.findall(name)
-    if '"' not in name:
-        return [name, quoted[-1]]
+    if '"' not in name or not quoted:
+        return [name, quoted[-1] if quoted else name]
     plain = [part[1:-1].replace('""', '"') if part.startswith('"') else part for part in quoted]
     return [name, ".".join(plain), quoted[-1], plain[-1]]

@@ -12,6 +12,7 @@ database, and a name serves only as a label and for patterns.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import struct
 from typing import Iterator, Optional
@@ -21,22 +22,28 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names,
 
 MAGIC = b"PGRNAMES"
 VERSION = 1
-LARGEST = 1 << 28  # bytes
+LARGEST = 1 << 26  # bytes
+TRIED = 8  # files: as many as there are generations of some names
 
 _HEAD = struct.Struct("<8sII")
 _DATABASE = struct.Struct("<I")
 _RELATION = struct.Struct("<6I")
 _LENGTH = struct.Struct("<H")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*@[0-9]+\.names")
 _KINDS = {"r": "table", "i": "index", "m": "materialized view", "S": "sequence", "t": "toast", "T": "toast index"}
 
 
 def load_newest(data_directory: str) -> Names:
     """Of the newest snapshot that has names which can be read."""
-    directory = os.path.join(data_directory, "pg_residency")
     paths = []
-    if os.path.isdir(directory):
-        paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".names")]
-    for path in sorted(paths, key=lambda path: os.lstat(path).st_mtime, reverse=True):
+    try:
+        with os.scandir(os.path.join(data_directory, "pg_residency")) as entries:
+            for entry in entries:
+                if _FILE.fullmatch(entry.name):
+                    paths.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+    except OSError:  # there is no such directory, or it changes just now
+        pass
+    for dummy, path in sorted(paths, reverse=True)[:TRIED]:
         data = _read(path)
         names = None if data is None else load(data)
         if names is not None:
@@ -48,8 +55,8 @@ def load(data: bytes) -> Optional[Names]:
     """None for what is no file of names of this version."""
     try:
         magic, version, dummy = _HEAD.unpack_from(data)
-        return collect(list(_rows(data))) if (magic, version) == (MAGIC, VERSION) else None
-    except (struct.error, UnicodeDecodeError, IndexError):
+        return collect(_rows(data)) if (magic, version) == (MAGIC, VERSION) else None
+    except (struct.error, UnicodeDecodeError, IndexError, KeyError):
         return None
 
 
@@ -75,14 +82,14 @@ def _rows(data: bytes) -> Iterator[Row]:
         database, tablespace, relfilenumber, oid, owner_oid, pages = _RELATION.unpack_from(data, at)
         at += _RELATION.size
         row = {
-            "kind": _KINDS.get(kind),
+            "kind": _KINDS[kind],
             "database": database,
             "tablespace": tablespace,
             "relfilenumber": relfilenumber,
             "oid": oid,
             "owner_oid": owner_oid or None,
             "pages": pages,
-            "name": text(),
+            "name": text() or "?",
             "owner": text() or None,
         }
         count = data[at]
@@ -102,6 +109,7 @@ def _read(path: str) -> Optional[bytes]:
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
             return None
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read(LARGEST)
+            head = file.read(_HEAD.size)
+            return head + file.read(LARGEST) if head.startswith(MAGIC) else None
     finally:
         os.close(descriptor)

@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tup
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _names
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Names, Place, Relation
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks, human_percent, percent
 
@@ -167,7 +168,10 @@ def _coldness(amount: Amount) -> Tuple[int, int]:
 def name_places(places: Iterable[Place], session: Session, former: Optional[Names] = None) -> Names:
     """Names of today; what has none today (dropped, rewritten) keeps the one it had in the snapshot."""
     wanted = set(places)
-    names = _names.at_places(wanted, session)
+    try:
+        names = _names.at_places(wanted, session)
+    except ResidencyError:  # another session may be asking for names just now: a label is not worth the work that was done
+        names = Names()
     if former is not None:
         for place in wanted:
             if place in former.relations and place not in names.relations:

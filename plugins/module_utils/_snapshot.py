@@ -20,6 +20,8 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 GENERATION = re.compile(r"@[1-9][0-9]{0,8}")
 PATTERN = re.compile(r"[A-Za-z0-9_.*?-]{1,63}")
+AS_FULL = 50  # as the server has it: a generation takes the fullest's place when it lacks no more than this part of it
+UNREADABLE = "it cannot be read"
 KEEP = 2  # generations of a name, unless the user says otherwise
 LARGEST_KEEP = 1000000
 
@@ -149,6 +151,12 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool) 
     thin = None
     if check_mode:
         session.require_execute("residency_snapshot(text, integer, boolean)")
+        for one in generations:
+            if (one["problem"] or "").startswith(UNREADABLE):
+                raise ResidencyError(
+                    "Snapshot %s cannot be compared with: %s. Make the file readable for the server, or remove it."
+                    % (full_name(one), one["problem"].rstrip("."))
+                )
         session.record(_TAKE, (name, keep, force))
         wanted = {
             _residency.place_of(row): _caches.cached(row) for row in _caches.by_relation(session)[1] if _caches.cached(row)
@@ -159,7 +167,7 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool) 
         blocks = sum(wanted.values())
         if blocks < measure // 2:
             thin = _thin("The new generation would be", blocks, measure, _meant(generations))
-        removed = _removed_by(generations, keep, thin is not None, fullest if blocks < measure else None)
+        removed = _removed_by(generations, keep, thin is not None, fullest if blocks < measure - measure // AS_FULL else None)
         result["msg"] = "Would save %s that are cached now as '%s'." % (human_blocks(blocks), name)
     else:
         snapshot = session.change(_TAKE, (name, keep, force))[0]

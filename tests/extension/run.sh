@@ -19,7 +19,7 @@ build_extension
 echo "== unit tests"
 make -s PG_CONFIG="$bin/pg_config" check-unit
 
-make_device
+make_device 256M
 make_throttle
 find "$work" -mindepth 1 -maxdepth 1 ! -name cgroup -exec chown -R postgres: {} +
 chown postgres: "$work"

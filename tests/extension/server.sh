@@ -36,6 +36,7 @@ if [ -n "${POSTGRES_PREFIX:-}" ]; then
 else
 	for part in lib share include; do
 		mkdir -p "$work/usr/$part/postgresql"
+		# shellcheck disable=SC2154  # its callers'
 		cp -R "/usr/$part/postgresql/$major" "$work/usr/$part/postgresql/"
 	done
 	bin=$work/usr/lib/postgresql/$major/bin
@@ -43,7 +44,7 @@ fi
 
 build_extension() {
 	cp -R "$source" "$work/src"
-	cd "$work/src"
+	cd "$work/src" || exit
 	echo "== build for PostgreSQL $major, no warning allowed"
 	make -s PG_CONFIG="$bin/pg_config" COPT="-Werror ${EXTENSION_CFLAGS:-}"
 	make -s PG_CONFIG="$bin/pg_config" install install-released
@@ -51,7 +52,7 @@ build_extension() {
 
 # a tablespace on a device of its own, where this host can have one
 make_device() {
-	truncate -s "${1:-256M}" "$work/device.img"
+	truncate -s "$1" "$work/device.img"
 	mkdir "$work/device"
 	if command -v mkfs.ext4 >/dev/null && mkfs.ext4 -q "$work/device.img" && mount -o loop "$work/device.img" "$work/device"; then
 		export PG_RESIDENCY_DEVICE="$work/device"
@@ -66,8 +67,14 @@ make_throttle() {
 	group=$work/cgroup/pg_residency_test.$$
 	for version in blkio io; do
 		case $version in
-			blkio) mount -t cgroup -o blkio none "$work/cgroup" 2>"$work/cgroup.log" && limit=$group/blkio.throttle.read_bps_device || continue ;;
-			io) mount -t cgroup2 none "$work/cgroup" 2>"$work/cgroup.log" && limit=$group/io.max || break ;;
+			blkio)
+				limit=$group/blkio.throttle.read_bps_device
+				mount -t cgroup -o blkio none "$work/cgroup" 2>"$work/cgroup.log" || continue
+				;;
+			io)
+				limit=$group/io.max
+				mount -t cgroup2 none "$work/cgroup" 2>"$work/cgroup.log" || break
+				;;
 		esac
 		[ "$version" = blkio ] || echo +io 2>"$work/cgroup.log" >"$work/cgroup/cgroup.subtree_control" || true
 		mkdir "$group"

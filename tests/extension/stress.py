@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """A primary and its standby under everything at once, at random but from a seed, and what has to hold meanwhile and after.
 
     stress.py --bindir /.../bin --work DIRECTORY [--seed N] [--seconds N] [--device DIRECTORY]
@@ -113,7 +112,7 @@ class Node:
             f.write(text)
 
     def start(self):
-        for _ in range(3):
+        for dummy in range(3):
             result = self.as_postgres(self.bin("pg_ctl"), "-D", self.data, "-l", self.log, "-s", "-w", "-t", "120", "start",
                                       through=self.namespace, check=False)
             if result.returncode == 0:
@@ -239,7 +238,7 @@ def restore_options(rng):
     if rng.random() < 0.3:
         options["time_limit"] = rng.randint(1, 5)
     if rng.random() < 0.1:
-        options["segments"] = [rng.randint(1, 2000) for _ in range(rng.randint(0, 50))]
+        options["segments"] = [rng.randint(1, 2000) for dummy in range(rng.randint(0, 50))]
     return options
 
 
@@ -392,7 +391,7 @@ def pgfadvise(rng):
 @operation("pgfincore", 10, "42P01 42809 22004 58P01")
 def loader(rng):
     relation = literal(rng.choice(RELATIONS))
-    load, unload = (rng.choice(["true", "false"]) for _ in "ab")
+    load, unload = (rng.choice(["true", "false"]) for dummy in "ab")
     segment = null_or(rng, rng.choice([0, 0, 0, 0, 1, -1]))
     fork = rng.choice(["'main', ", ""])
     return [f"select * from pgfadvise_loader({relation}, {fork}{segment}, {load}, {unload}, {null_or(rng, bits(rng))})"]
@@ -704,7 +703,7 @@ class Client(threading.Thread):
         elif check == "evicted" and rows and rows[0][0] == 0:
             problem = f"nothing was looked at: {rows[0]}"
         elif check == "outcome" and rows:
-            wanted, resident, _, _, over, gone, failed = rows[0][1:8]
+            wanted, resident, dummy, dummy, over, gone, failed = rows[0][1:8]
             if wanted != resident + over + gone + failed:
                 problem = f"sums do not hold: {rows[0]}"
         elif check == "generation" and rows:
@@ -871,7 +870,7 @@ class Watcher(threading.Thread):
         match = LINE.match(line)
         if not match:
             return None, False
-        _, backend, severity, code, message = match.groups()
+        dummy, backend, severity, code, message = match.groups()
         if severity == "PANIC":
             return "PANIC: " + message, True
         if severity not in ("WARNING", "ERROR", "FATAL", "LOG"):
@@ -1073,7 +1072,7 @@ def examine(stress, node, clients):
         "select job, state from residency_jobs where state in ('failed', 'canceled', 'interrupted') and message is null")])
 
     mine = idle_sessions([c for c in clients if c.node is node])
-    stress.check(f"{node.name}: idle processes keep nothing of ours open or mapped", leftovers(node, {pid for pid, _ in mine}))
+    stress.check(f"{node.name}: idle processes keep nothing of ours open or mapped", leftovers(node, {pid for pid, dummy in mine}))
     locks = "select l.pid, l.locktype, l.mode, l.relation from pg_locks l where l.pid is not null and "
     stress.check(f"{node.name}: no lock belongs to nobody, none to an idle session", [str(row) for row in node.ask(
         locks + "l.pid <> pg_backend_pid() and (not exists (select from pg_stat_activity a where a.pid = l.pid)"
@@ -1117,7 +1116,7 @@ def report(stress, seconds):
         print(f"  {'holds' if holds else 'FAILS'}: {what}")
     for what, excerpt, times in stress.finds.values():
         print(f"find{f', {times} times' if times > 1 else ''}: {what}" + (f"\n{excerpt}" if excerpt else ""))
-    failed = sum(not holds for _, holds in stress.checks)
+    failed = sum(not holds for dummy, holds in stress.checks)
     print(f"stress: {len(stress.checks) - failed} passed, {failed} failed")
     return 1 if stress.finds else 0
 
@@ -1178,7 +1177,7 @@ def main():
     watcher.look()
     stress.check("the logs have no signal, internal error or leak", [f"{sum(watcher.seen.values())} times, see the finds"] if watcher.seen else [])
     stress.check("every client got only what it may get", [] if not any(
-        " got " in what and not what.startswith("log of") for what, _, _ in stress.finds.values()) else ["see the finds"])
+        " got " in what and not what.startswith("log of") for what, dummy, dummy2 in stress.finds.values()) else ["see the finds"])
     return report(stress, seconds)
 
 

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Clusters of two operating system users on one host: what the one can do to the other's restores by way of /dev/shm.
 
     users.py --bindir /.../bin --work DIRECTORY

@@ -86,7 +86,7 @@ residency_snapshot_relations(PG_FUNCTION_ARGS)
 {
 	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
 	ReturnSetInfo *rsinfo = result_set(fcinfo, SNAPSHOT_SUM_COLUMNS);
-	ResidencySnapshot   *snapshot = snapshot_load(name);
+	ResidencySnapshot *snapshot = snapshot_load(name);
 	Names	   *names = names_read(names_path(&snapshot->id));
 	HTAB	   *sums = new_sums();
 	struct sf_segment segment;
@@ -137,7 +137,6 @@ residency_job_relations(PG_FUNCTION_ARGS)
 	Names	   *names;
 	JobReader  *reader;
 	JobSegment	segment;
-	Generation	g;
 	HASH_SEQ_STATUS all;
 	Sum		   *sum;
 
@@ -149,13 +148,7 @@ residency_job_relations(PG_FUNCTION_ARGS)
 		outcome_add(&sum->outcome, &segment.outcome);
 	}
 	job_reader_close(reader);
-	if (reader->job.snapshot[0] != '\0')
-	{
-		parse_name(reader->job.snapshot, &g, true);
-		names = names_read(names_path(&g));
-	}
-	else
-		names = palloc0(sizeof(Names));
+	names = names_read(job_names_path(reader->job.job));
 	hash_seq_init(&all, sums);
 	while ((sum = hash_seq_search(&all)) != NULL)
 	{

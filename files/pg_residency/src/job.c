@@ -226,13 +226,16 @@ job_run(int number)
 			end_job(run, JOB_FAILED, error->message);
 	}
 	PG_END_TRY();
+	/* it has been obeyed: what is logged from here on looks for it */
+	QueryCancelPending = false;
 	host_turn_end(&run->turn);
 	run->job.finished_at = GetCurrentTimestamp();
 	job_write(run->fd, &run->job);
 	job_forget_plan(number);
-	ereport(LOG, (errmsg("restore of snapshot \"%s\" (job %d) is %s: " INT64_FORMAT
+	ereport(LOG, (errmsg("restore of %s (job %d) is %s: " INT64_FORMAT
 						 " of " INT64_FORMAT " blocks resident, " INT64_FORMAT " loaded",
-						 run->job.snapshot, run->job.job, job_state_name(run->job.state),
+						 run->job.snapshot[0] != '\0' ? run->job.snapshot : "whole relations",
+						 run->job.job, job_state_name(run->job.state),
 						 run->job.total.resident, run->job.wanted, run->job.total.loaded)));
 	MemoryContextSwitchTo(before);
 }

@@ -8,7 +8,8 @@
  *   segments  RECORD_BYTES each, in the order of the plan: the fields of JobSegment as
  *             job_write_segment() has them, and the CRC-32C of these
  *
- * and pgsql_tmp.plan.<number>, while the job is alive, is its plan: see plan.h.  Numbers are
+ * pgsql_tmp.plan.<number>, while the job is alive, is its plan: see plan.h; and
+ * pgsql_tmp.job.<number>.names has the names of its snapshot's relations.  Numbers are
  * little-endian.
  */
 #include "job_file.h"
@@ -65,6 +66,12 @@ void
 job_answer_path(int number, Oid database, char *path)
 {
 	snprintf(path, MAXPGPATH, "%s/%s%d.%u", RESIDENCY_DIR, PLAN_PREFIX, number, database);
+}
+
+char *
+job_names_path(int number)
+{
+	return psprintf("%s/%s%d.names", RESIDENCY_DIR, JOB_PREFIX, number);
 }
 
 /* --- the head --- */
@@ -361,6 +368,22 @@ write_segments(int fd, const RestorePlan *plan)
 	}
 }
 
+/*
+ * another name of the file, which stays when the snapshot goes; without one its relations stay
+ * numbers
+ */
+static void
+take_names(const Job *job)
+{
+	Generation	g;
+
+	if (job->snapshot[0] == '\0')
+		return;
+	parse_name(job->snapshot, &g, true);
+	(void) unlink(job_names_path(job->job));
+	(void) !link(names_path(&g), job_names_path(job->job));
+}
+
 int
 job_create(Job *job, const RestorePlan *plan)
 {
@@ -371,10 +394,7 @@ job_create(Job *job, const RestorePlan *plan)
 
 	job->job = count > 0 ? numbers[count - 1] + 1 : 1;
 	for (int i = 0; i < count - (KEPT_JOBS - 1); i++)
-	{
-		job_path(numbers[i], path);
-		unlink(path);
-	}
+		job_remove(numbers[i]);
 	/* no job is alive: what is left of plans is of those that were killed */
 	remove_files_beginning(PLAN_PREFIX);
 
@@ -392,6 +412,7 @@ job_create(Job *job, const RestorePlan *plan)
 		plan_path(job->job, path);
 		job->plan_crc = plan_write(plan, path);
 		write_segments(fd, plan);
+		take_names(job);
 		job->state = JOB_STARTING;
 		job_write(fd, job);
 	}
@@ -413,6 +434,7 @@ job_remove(int number)
 
 	job_path(number, path);
 	unlink(path);
+	unlink(job_names_path(number));
 	job_forget_plan(number);
 }
 

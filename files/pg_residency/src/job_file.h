@@ -102,6 +102,9 @@ extern struct sf_segment *job_plan_read(const Job *job);
 /* A job that has ended needs no plan any more. */
 extern void job_forget_plan(int number);
 
+/* The names of its snapshot's relations, which it has for itself. */
+extern char *job_names_path(int number);
+
 /* The path of what a worker of the job answers about a database; MAXPGPATH bytes. */
 extern void job_answer_path(int number, Oid database, char *path);
 

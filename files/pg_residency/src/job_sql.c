@@ -20,7 +20,7 @@ Datum
 residency_restore_start(PG_FUNCTION_ARGS)
 {
 	JobOptions	options;
-	RestorePlan	   *plan;
+	RestorePlan *plan;
 	char	   *name = NULL;
 
 	read_options(PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1), &options);
@@ -167,6 +167,8 @@ residency_job_segments(PG_FUNCTION_ARGS)
 		Datum		values[JOB_SEGMENT_COLUMNS];
 		bool		nulls[JOB_SEGMENT_COLUMNS] = {false};
 
+		if (!segment.done && !job_is_alive(&reader->job))
+			segment.outcome.reason = REASON_ENDED;
 		outcome_values(segment.number, &segment.outcome, values, nulls);
 		nulls[0] = segment.number == 0;
 		values[OUTCOME_COLUMNS] = ObjectIdGetDatum(segment.id.tablespace);
@@ -221,7 +223,7 @@ residency_restore_segment(PG_FUNCTION_ARGS)
 {
 	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
 	TupleDesc	tupdesc = result_row(fcinfo, OUTCOME_COLUMNS);
-	ResidencySnapshot   *snapshot;
+	ResidencySnapshot *snapshot;
 	SegmentOutcome outcome;
 	Datum		values[OUTCOME_COLUMNS];
 	bool		nulls[OUTCOME_COLUMNS];

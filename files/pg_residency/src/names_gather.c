@@ -42,6 +42,7 @@
 
 /* and be waited for, when all that the server may have are busy; and other processes that gather */
 #define SLOT_PATIENCE 5000
+#define NO_WORKER "no background worker was free"
 #define GATHER_PATIENCE 60000
 
 /* more levels of partitions than anybody has */
@@ -388,7 +389,7 @@ pg_residency_names_main(Datum unused)
 
 /* starts the worker for one database; NULL when none has been free for a while */
 static BackgroundWorkerHandle *
-start_worker(const NamesTask *task)
+start_worker(const NamesTask *task, int patience)
 {
 	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
@@ -406,7 +407,7 @@ start_worker(const NamesTask *task)
 	strlcpy(worker.bgw_type, "pg_residency names", sizeof(worker.bgw_type));
 	for (int waited = 0; !RegisterDynamicBackgroundWorker(&worker, &handle); waited += 100)
 	{
-		if (waited >= SLOT_PATIENCE)
+		if (waited >= patience)
 			return NULL;
 		sleep_or_wake(100000, PG_WAIT_EXTENSION);
 		CHECK_FOR_INTERRUPTS();
@@ -433,7 +434,7 @@ wait_for_worker(BackgroundWorkerHandle *handle)
 
 /* what another database says, by its worker; its problem when that says nothing */
 static const char *
-ask_worker(const NamesTask *task, StringInfo out)
+ask_worker(const NamesTask *task, int patience, StringInfo out)
 {
 	BackgroundWorkerHandle *volatile handle = NULL;
 	const char *volatile problem = NULL;
@@ -444,9 +445,9 @@ ask_worker(const NamesTask *task, StringInfo out)
 	answer_path(task, path);
 	PG_TRY();
 	{
-		handle = start_worker(task);
+		handle = start_worker(task, patience);
 		if (handle == NULL)
-			problem = "no background worker was free";
+			problem = NO_WORKER;
 		else if (!wait_for_worker(handle))
 			problem = "its names took too long";
 		else if ((answer = names_read_body(path, &size)) == NULL)
@@ -499,6 +500,7 @@ static void
 gather_all(const Oid *databases, int count, bool of_snapshot, const Names *former, StringInfo out)
 {
 	bool		shared = false;
+	int			patience = SLOT_PATIENCE;
 
 	for (int i = 0; i < count; i++)
 		shared |= databases[i] == InvalidOid;
@@ -530,7 +532,10 @@ gather_all(const Oid *databases, int count, bool of_snapshot, const Names *forme
 			gather(&task, out);
 			continue;
 		}
-		problem = ask_worker(&task, out);
+		problem = ask_worker(&task, patience, out);
+		/* nor will one be free for the next */
+		if (problem != NULL && strcmp(problem, NO_WORKER) == 0)
+			patience = 0;
 		if (problem == NULL)
 		{
 			shared = false;

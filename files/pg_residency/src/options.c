@@ -13,7 +13,7 @@ const JobSettings default_settings = {.turn_wait = 300, .gap_blocks = -1};
 
 /* the value of an option that counts something: a whole number */
 static int64
-option_count(const char *key, const JsonbValue *value, int64 least, int64 most)
+option_count(const char *key, const JsonbValue *value, int64 least, int64 most, bool element)
 {
 	bool		fits = false;
 	int64		n = 0;
@@ -25,15 +25,23 @@ option_count(const char *key, const JsonbValue *value, int64 least, int64 most)
 		Datum		low = DirectFunctionCall1(int8_numeric, Int64GetDatum(least));
 		Datum		high = DirectFunctionCall1(int8_numeric, Int64GetDatum(most));
 
-		fits = DatumGetBool(DirectFunctionCall2(numeric_ge, rounded, low)) &&
-			DatumGetBool(DirectFunctionCall2(numeric_le, rounded, high));
+		fits = DatumGetBool(DirectFunctionCall2(numeric_eq, rounded,
+												NumericGetDatum(value->val.numeric))) &&
+			   DatumGetBool(DirectFunctionCall2(numeric_ge, rounded, low)) &&
+			   DatumGetBool(DirectFunctionCall2(numeric_le, rounded, high));
 		if (fits)
 			n = DatumGetInt64(DirectFunctionCall1(numeric_int8, rounded));
 	}
 	if (!fits)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"%s\" must be a number from " INT64_FORMAT " to " INT64_FORMAT,
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 element ?
+				 errmsg("each element of option \"%s\" must be a whole number from " INT64_FORMAT
+						" to " INT64_FORMAT,
+						key, least, most) :
+				 errmsg("option \"%s\" must be a whole number from " INT64_FORMAT
+						" to " INT64_FORMAT,
 						key, least, most)));
 	return n;
 }
@@ -75,7 +83,7 @@ option_numbers(const char *key, JsonbValue *value, int width, int64 most, int *c
 		{
 			if (*count == room)
 				numbers = repalloc_huge(numbers, (room *= 2) * sizeof(int64));
-			numbers[(*count)++] = option_count(key, &v, 1, most);
+			numbers[(*count)++] = option_count(key, &v, 1, most, true);
 		}
 		else
 			fits = false;
@@ -109,17 +117,17 @@ read_option(const char *key, JsonbValue *value, JobOptions *options)
 	JobSettings *s = &options->settings;
 
 	if (strcmp(key, "budget") == 0)
-		s->budget = option_count(key, value, 1, PG_INT64_MAX);
+		s->budget = option_count(key, value, 1, PG_INT64_MAX, false);
 	else if (strcmp(key, "rate") == 0)
-		s->rate = option_count(key, value, 1, PG_INT64_MAX);
+		s->rate = option_count(key, value, 1, PG_INT64_MAX, false);
 	else if (strcmp(key, "time_limit") == 0)
-		s->time_limit = (int32) option_count(key, value, 1, PG_INT32_MAX);
+		s->time_limit = (int32) option_count(key, value, 1, PG_INT32_MAX, false);
 	else if (strcmp(key, "turn_wait") == 0)
-		s->turn_wait = (int32) option_count(key, value, 0, PG_INT32_MAX);
+		s->turn_wait = (int32) option_count(key, value, 0, PG_INT32_MAX, false);
 	else if (strcmp(key, "gap_blocks") == 0)
-		s->gap_blocks = (int32) option_count(key, value, 0, RELSEG_SIZE);
+		s->gap_blocks = (int32) option_count(key, value, 0, RELSEG_SIZE, false);
 	else if (strcmp(key, "max_io_pressure") == 0)
-		s->max_io_pressure = (int32) option_count(key, value, 1, 100);
+		s->max_io_pressure = (int32) option_count(key, value, 1, 100, false);
 	else if (strcmp(key, "aggressive") == 0)
 		s->aggressive = option_bool(key, value);
 	else if (strcmp(key, "shared_buffers") == 0)

@@ -9,6 +9,7 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
+#include "utils/hsearch.h"
 
 #include "directory.h"
 #include "interrupts.h"
@@ -59,10 +60,16 @@ compare_numbered(const void *a, const void *b)
 	return na->number - nb->number;
 }
 
+/* each file once, however often it was asked for */
 static void
 add_segment(RestorePlan *plan, int *room, const struct sf_segment *segment, int32 number)
 {
 	SegmentId	id = segment_id_of(segment);
+	bool		found;
+
+	hash_search(plan->ids, &id, HASH_ENTER, &found);
+	if (found)
+		return;
 
 	if (plan->count == *room)
 	{
@@ -155,24 +162,56 @@ plan_whole(RestorePlan *plan, int *room, const int64 *numbers)
 				 errmsg("there is no file \"%s\" to load whole", path)));
 }
 
-RestorePlan *
-job_plan(const char *snapshot_name, const JobOptions *options)
+static RestorePlan *
+new_plan(int room)
 {
-	RestorePlan	   *plan = palloc0(sizeof(RestorePlan));
-	int			room = 64;
+	HASHCTL		ctl = {
+		.keysize = sizeof(SegmentId), .entrysize = sizeof(SegmentId), .hcxt = CurrentMemoryContext
+	};
+	RestorePlan *plan = palloc0(sizeof(RestorePlan));
 
 	plan->segments = palloc(room * sizeof(struct sf_segment));
 	plan->numbers = palloc(room * sizeof(int32));
 	plan->absent = palloc(room * sizeof(bool));
+	plan->ids = hash_create("residency plan", 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	return plan;
+}
+
+RestorePlan *
+job_plan(const char *snapshot_name, const JobOptions *options)
+{
+	int			room = 64;
+	int			whole_room = 64;
+	RestorePlan *plan = new_plan(room);
+	RestorePlan *whole = new_plan(whole_room);
+
+	if (snapshot_name == NULL && options->selected)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"segments\" needs the name of a snapshot")));
+	/* of what is wanted whole, what the snapshot has is no more than a part */
+	for (int i = 0; i < options->nwhole; i += 3)
+		plan_whole(whole, &whole_room, options->whole + i);
+	for (int i = 0; i < whole->count; i++)
+	{
+		SegmentId	id = segment_id_of(&whole->segments[i]);
+
+		hash_search(plan->ids, &id, HASH_ENTER, NULL);
+	}
 	if (snapshot_name != NULL)
 	{
-		ResidencySnapshot   *snapshot = snapshot_load(snapshot_name);
+		ResidencySnapshot *snapshot = snapshot_load(snapshot_name);
 
 		strlcpy(plan->label, snapshot->label, sizeof(plan->label));
 		plan_snapshot(plan, &room, snapshot, options);
 	}
-	for (int i = 0; i < options->nwhole; i += 3)
-		plan_whole(plan, &room, options->whole + i);
+	for (int i = 0; i < whole->count; i++)
+	{
+		SegmentId	id = segment_id_of(&whole->segments[i]);
+
+		hash_search(plan->ids, &id, HASH_REMOVE, NULL);
+		add_segment(plan, &room, &whole->segments[i], 0);
+	}
 	return plan;
 }
 

@@ -20,6 +20,7 @@ typedef struct RestorePlan
 	bool	   *absent;			/* unlogged on a standby: nothing of it is wanted */
 	int			count;
 	int64		wanted;			/* blocks */
+	struct HTAB *ids;			/* SegmentId of each */
 } RestorePlan;
 
 /*

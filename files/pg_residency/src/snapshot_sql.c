@@ -7,6 +7,7 @@
 #include "access/table.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_type_d.h"
+#include "commands/dbcommands.h"
 #include "common/cryptohash.h"
 #include "common/sha2.h"
 #include "miscadmin.h"
@@ -110,13 +111,15 @@ warn_of_unnamed(const Generation *g)
 	for (int i = 0; i < names->count; i++)
 	{
 		const NamedRelation *r = &names->list[i];
+		char	   *name;
 
-		if (r->kind == KIND_DATABASE && r->problem != NULL && r->name[0] == '\0')
-			ereport(
-				WARNING,
-				(errmsg(
-					"relations of database %u are named as in the last snapshot, or not at all: %s",
-					r->database, r->problem)));
+		if (r->kind != KIND_DATABASE || r->problem == NULL || r->name[0] != '\0')
+			continue;
+		name = get_database_name(r->database);
+		ereport(WARNING,
+				(errmsg("relations of database \"%s\" are named as in the last snapshot, or not at all: %s",
+						name != NULL ? name : "dropped meanwhile", r->problem),
+				 errhint("Where no background worker was free, raise max_worker_processes.")));
 	}
 }
 
@@ -175,7 +178,7 @@ residency_snapshot_segments(PG_FUNCTION_ARGS)
 {
 	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
 	ReturnSetInfo *rsinfo = result_set(fcinfo, SEGMENT_COLUMNS);
-	ResidencySnapshot   *snapshot = snapshot_load(name);
+	ResidencySnapshot *snapshot = snapshot_load(name);
 	struct sf_segment segment;
 	size_t		at = 0;
 
@@ -231,6 +234,17 @@ text_array(char **texts, int count)
 	return PointerGetDatum(construct_array(elements, count, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
+/*
+ * the name of today of a database that could not be asked for it; NULL when there is none any more
+ */
+static text *
+database_text(Oid database)
+{
+	char	   *name = get_database_name(database);
+
+	return name != NULL ? cstring_to_text(name) : NULL;
+}
+
 static void
 put_names(ReturnSetInfo *rsinfo, const Names *names)
 {
@@ -238,6 +252,7 @@ put_names(ReturnSetInfo *rsinfo, const Names *names)
 	{
 		const NamedRelation *r = &names->list[i];
 		bool		is_database = r->kind == KIND_DATABASE;
+		text	   *name;
 		Datum		values[NAME_COLUMNS];
 		bool		nulls[NAME_COLUMNS] = {false};
 
@@ -249,9 +264,10 @@ put_names(ReturnSetInfo *rsinfo, const Names *names)
 		values[2] = ObjectIdGetDatum(r->relfilenumber);
 		values[3] = ObjectIdGetDatum(r->relation);
 		values[4] = CStringGetTextDatum(names_kind(r->kind));
-		nulls[5] = r->name[0] == '\0';
-		if (!nulls[5])
-			values[5] = PointerGetDatum(names_text(r->name));
+		name = r->name[0] != '\0' ? names_text(r->name) : database_text(r->database);
+		nulls[5] = name == NULL;
+		if (name != NULL)
+			values[5] = PointerGetDatum(name);
 		values[6] = ObjectIdGetDatum(r->owner);
 		nulls[6] = !OidIsValid(r->owner);
 		nulls[7] = r->owner_name == NULL;
@@ -275,7 +291,7 @@ residency_snapshot_names(PG_FUNCTION_ARGS)
 {
 	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
 	ReturnSetInfo *rsinfo = result_set(fcinfo, NAME_COLUMNS);
-	ResidencySnapshot   *snapshot = snapshot_load(name);
+	ResidencySnapshot *snapshot = snapshot_load(name);
 
 	put_names(rsinfo, names_read(names_path(&snapshot->id)));
 	return (Datum) 0;

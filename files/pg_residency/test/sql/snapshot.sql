@@ -1,4 +1,5 @@
--- taking, listing and dropping snapshots
+-- taking, listing and dropping snapshots, of a table that has just been read
+SELECT count(filler) FROM two_segments;
 SELECT name, generation, in_recovery, system_identifier = (SELECT system_identifier FROM pg_control_system()) AS of_this_cluster,
        timeline = (SELECT timeline_id FROM pg_control_checkpoint()) AS of_this_timeline,
        server_version_num = current_setting('server_version_num')::int AS of_this_version,

@@ -61,7 +61,7 @@ is($node->safe_psql('postgres', "SET quote_all_identifiers = on; SELECT count(*)
 $node->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $node->restart;
 my ($rc, $out, $err) = $node->psql('postgres', "SELECT generation FROM residency_snapshot('encodings', 1)");
-like($err, qr/WARNING:  relations of database \d+ are named as in the last snapshot, or not at all: no background worker was free/, 'a snapshot without workers warns');
+like($err, qr/WARNING:  relations of database "\w+" are named as in the last snapshot, or not at all: no background worker was free/, 'a snapshot without workers warns');
 is($node->safe_psql('postgres', "SELECT count(*) FROM residency_snapshot_names('encodings') n, pg_database d WHERE d.oid = n.database AND n.name = 'public.plain' AND d.datname IN ('win', 'euc')"),
 	'2', 'and has the names that the last one had');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
@@ -123,6 +123,18 @@ SKIP:
 	is(job($node, $job, 'state, message'), 'done|', 'a job that looks at the pressure needs no descriptor of PostgreSQL\'s for that');
 	is(job($node, $job, SUMS), 't', 'its sums hold');
 }
+# --- a job's relations keep their names when its snapshot goes, and a file is restored once, however often it is named
+$node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT count(filler) FROM middle; SELECT residency_snapshot('named', 1, true)");
+my $where = $node->safe_psql('postgres', "SELECT format('[1663, %s, %s]', d.oid, pg_relation_filenode('large')) FROM pg_database d WHERE d.datname = current_database()");
+my $number = $node->safe_psql('postgres', "SELECT segment_no FROM residency_snapshot_segments('named') WHERE relfilenumber = pg_relation_filenode('middle') AND fork = 'main' AND database <> 1 LIMIT 1");
+my $twice = restore($node, 'named', "{\"whole\": [$where, $where], \"segments\": [$number, $number]}");
+is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT (tablespace, database, relfilenumber, fork, segment)) FROM residency_job_segments($twice)"), '2|2', 'each file once');
+$node->safe_psql('postgres', "SELECT residency_drop_snapshot('named')");
+is($node->safe_psql('postgres', "SELECT string_agg(name, ',' ORDER BY name) FROM residency_job_relations($twice)"), 'public.large,public.middle', 'the relations of a job keep their names when its snapshot is dropped');
+# --- what a job did not come to says so
+my $ended = start_restore($node, 'damaged', '{"rate": 8192, "time_limit": 1}');
+wait_for_job($node, $ended);
+is($node->safe_psql('postgres', "SELECT count(*) FROM residency_job_segments($ended) WHERE NOT done AND reason IS DISTINCT FROM 'ended before it was done'"), '0', 'segments that were not reached have a reason');
 is(signals($node), '', 'nothing has crashed');
 
 $node->stop;

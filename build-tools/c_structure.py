@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """The extension's sources as CONTRIBUTING.md describes them: a header beside each source that others
 call, no circle of files, lines of 100 columns, and no source beyond 720 lines."""
 import pathlib
@@ -33,9 +32,9 @@ for path in [*source.glob("*.[ch]"), *source.glob("kernel/*.[ch]")]:
 
 def find_circle(name, way):
     if name in way:
-        return way[way.index(name):] + [name]
+        return [*way[way.index(name):], name]
     for used in sorted(uses.get(name, ())):
-        circle = find_circle(used, way + [name])
+        circle = find_circle(used, [*way, name])
         if circle:
             return circle
     return None
