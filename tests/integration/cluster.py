@@ -97,11 +97,11 @@ class Cluster:
         found = {}
         for directory, dummy, names in os.walk(os.path.join(self.data, "pg_residency")):
             for name in names:
+                if name == "pgsql_tmp.lock":
+                    continue  # whoever gathers names takes a lock
                 path = os.path.join(directory, name)
                 with open(path, "rb") as file:
-                    # taking a lock touches its file
-                    written = None if name == "pgsql_tmp.lock" else os.stat(path).st_mtime_ns
-                    found[path] = (hashlib.sha256(file.read()).hexdigest(), written)
+                    found[path] = (hashlib.sha256(file.read()).hexdigest(), os.stat(path).st_mtime_ns)
         return found
 
     def processes(self):

@@ -128,8 +128,11 @@ def test_all_are_restarted_and_warm(fleet, clusters):
     # standbys first, one after the other, the primary last
     assert after["db2"] < after["db3"] < after["db1"]
     for name, one in clusters.items():
-        assert resident(one) > 0.8, name  # the kernel takes some back
-        assert fleet.kept(name)["state"] == "done" and fleet.kept(name)["finished"]
+        kept = fleet.kept(name)
+        assert kept["state"] == "done" and kept["finished"]
+        # before the snapshot and after the restore the kernel takes back what is not touched, half of it within a minute here
+        wanted = one.sql("SELECT wanted FROM residency_snapshot_relations('%s') WHERE name = 'public.passenger'" % kept["snapshot"])
+        assert resident(one) > 0.3 * int(wanted) * 8192 / os.path.getsize(one.file_of("passenger")) > 0, name
     assert "All are restarted: the roll is finished." in output
 
 
