@@ -98,7 +98,7 @@ stress() {
 	mkdir "$work/stress"
 	chown postgres: "$work/stress"
 	nice -n 5 /usr/bin/python3 "$here/stress.py" --bindir "$bin" --work "$work/stress" --seed "${STRESS_SEED:-1}" \
-		--seconds "$1" --device "${PG_RESIDENCY_DEVICE:-}" --without "${STRESS_WITHOUT:-}" || {
+		--seconds "$1" --device "${PG_RESIDENCY_DEVICE:-}" --without "${STRESS_WITHOUT:-}" --setting "${STRESS_SETTING:-}" || {
 		[ -z "${STRESS_KEEP:-}" ] || cp -a "$work/stress" "$STRESS_KEEP"
 		return 1
 	}

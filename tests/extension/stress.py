@@ -950,7 +950,7 @@ def prepare(stress):
     primary.replays, standby.replays = False, True
 
     primary.as_postgres(primary.bin("initdb"), "-D", primary.data, "-k", "-A", "trust", "-N", "-E", "UTF8", "--no-locale")
-    primary.configure(f"{CONF}port = {primary.port}\nunix_socket_directories = '{a.work}'\ncluster_name = 'primary'\n")
+    primary.configure(f"{CONF}{a.setting}\nport = {primary.port}\nunix_socket_directories = '{a.work}'\ncluster_name = 'primary'\n")
     primary.start()
     primary.query("create role reader login in role pg_monitor", "template1")
     primary.query(IN_TEMPLATE, "template1")
@@ -1128,6 +1128,7 @@ def main():
     parser.add_argument("--device", default="")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--setting", default="", help="one more line of postgresql.conf: io_method = io_uring")
     parser.add_argument("--without", default="", help="operations to leave out, to get past a known find: loader,replace_snapshot")
     stress = Stress(parser.parse_args())
     a = stress.arguments
