@@ -1048,7 +1048,6 @@ ENDED = "select job, state, pid, message from residency_jobs where state in ('st
 
 def examine(stress, node, clients):
     """Everybody has stopped: what is left?"""
-    node.ask("select residency_cancel(job) from residency_jobs where state in ('waiting', 'running')")
     until = time.monotonic() + 30
     while (rows := node.ask(ENDED)) and time.monotonic() < until:
         time.sleep(0.2)
@@ -1087,8 +1086,7 @@ def examine(stress, node, clients):
             node.query(sql)
         except psycopg2.Error as e:
             problems.append(f"{sql}: {e}")
-    # the other server's last job may still have the host's turn, and a low rate
-    until = time.monotonic() + 180
+    until = time.monotonic() + 60
     while (rows := node.ask(ENDED)) and time.monotonic() < until:
         time.sleep(0.1)
     problems += [str(row) for row in rows]
@@ -1152,7 +1150,10 @@ def main():
         thread.start()
     try:
         if not stress.stop.wait(a.seconds * 0.85):
-            promote(stress, primary, standby, clients, disturber)
+            try:
+                promote(stress, primary, standby, clients, disturber)
+            except (psycopg2.Error, OSError) as e:
+                stress.check("the standby takes over", [repr(e) + "\n" + tail(standby.log)])
             stress.stop.wait(a.seconds * 0.15)
     finally:
         stress.stop.set()
@@ -1160,10 +1161,16 @@ def main():
         thread.join(STATEMENT_TIMEOUT + 2 * GRACE)
     stress.check("every client's last statement ends", [t.name for t in clients if t.is_alive()])
     seconds = time.monotonic() - began
+    # of both, since a job of the one waits for the other's, which may have a low rate
     for node in nodes:
         try:
             if not node.running:
                 node.start()
+            node.ask("select residency_cancel(job) from residency_jobs where state in ('waiting', 'running')")
+        except (psycopg2.Error, RuntimeError, OSError) as e:
+            stress.check(f"{node.name}: can be asked", [repr(e) + "\n" + tail(node.log)])
+    for node in nodes:
+        try:
             examine(stress, node, clients)
         except (psycopg2.Error, RuntimeError, OSError) as e:
             stress.check(f"{node.name}: can be examined", [repr(e) + "\n" + tail(node.log)])

@@ -18,6 +18,8 @@ import subprocess
 
 MAJOR = 15
 OWNER = "postgres"
+# What is left at least of pages that were there minutes ago: the kernel takes back what nobody touches. Not evicted, not lost.
+LEFT = 0.3
 
 
 def run(*command, user=None, text=None, check=True):
