@@ -209,6 +209,10 @@ def snapshot_name(rng):
     return f"{name}@{rng.randint(1, 9)}" if rng.random() < 0.1 else name
 
 
+# The session's database: current_database() crashes a standby that has just replayed the drop of that database.
+HERE = "(select datid from pg_stat_get_activity(pg_backend_pid()))"
+
+
 # residency: 42704 no such snapshot or job; 55006 another session is at it
 
 @operation("residency", 6, "55006 42P01")
@@ -242,15 +246,15 @@ def restore_options(rng):
     return options
 
 
-# 22023: a segment that the snapshot lacks; 42P01: a file to load whole that is not there
-@operation("residency", 8, "42704 55006 22023 42P01 0A000")
+# 22023: a segment that the snapshot lacks; 42P01: a file to load whole that is not there; 22004: no row in pg_database, as in HERE
+@operation("residency", 8, "42704 55006 22023 42P01 0A000 22004")
 def restore_start(rng):
     options = literal(json.dumps(restore_options(rng))) + "::jsonb"
     name = literal(snapshot_name(rng))
     if rng.random() < 0.2:
         table = rng.choice(TABLES)
         options += (" || (select jsonb_build_object('whole', jsonb_build_array(jsonb_build_array(1663, d.oid::bigint,"
-                    f" coalesce(pg_relation_filenode(to_regclass('{table}')), 1)::bigint))) from pg_database d where datname = current_database())")
+                    f" coalesce(pg_relation_filenode(to_regclass('{table}')), 1)::bigint))) from pg_database d where oid = {HERE})")
         name = rng.choice([name, "NULL"])
     return [f"select residency_restore_start({name}, {options})"]
 
@@ -323,7 +327,7 @@ def reading_sql(rng, functions):
     name = rng.choice([n for n in READING if n in functions or n == "residency_relations"])
     sql = READING[name]
     sql = sql.replace("@databases", rng.choice(["", "array[0]::oid[]", "array(select oid from pg_database where datname ~ '^d')"]))
-    sql = sql.replace("@database", rng.choice(["", "(select oid from pg_database where datname = current_database())", "0"]))
+    sql = sql.replace("@database", rng.choice(["", HERE, "0"]))
     sql = sql.replace("@relation", rng.choice(TABLES)).replace("@snapshot", snapshot_name(rng))
     return sql.replace("@job", "(select max(job) from residency_jobs)")
 

@@ -217,7 +217,8 @@ WITH storage AS (
            CASE WHEN c.relisshared THEN 0::pg_catalog.oid ELSE d.oid END AS database,
            CASE WHEN c.reltablespace OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN d.dattablespace ELSE c.reltablespace END AS tablespace
     FROM pg_catalog.pg_class c, pg_catalog.pg_database d
-    WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+    -- current_database() crashes a standby that has just replayed the drop of this database
+    WHERE d.oid OPERATOR(pg_catalog.=) (SELECT a.datid FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a)
       AND c.relpersistence OPERATOR(pg_catalog.<>) 't'::pg_catalog."char"
       AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,i,t,m,S}'::pg_catalog."char"[])
 ), owners AS (
@@ -228,8 +229,7 @@ WITH storage AS (
 ), page_cache AS (
     SELECT f.tablespace, f.database, f.relfilenumber,
            pg_catalog.sum(f.blocks)::pg_catalog.int8 AS blocks, pg_catalog.sum(f.resident)::pg_catalog.int8 AS resident
-    FROM @extschema@.residency_segments((SELECT d.oid FROM pg_catalog.pg_database d
-                                         WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())) f
+    FROM @extschema@.residency_segments((SELECT a.datid FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a)) f
     GROUP BY f.tablespace, f.database, f.relfilenumber
 ), buffers AS (
     SELECT f.tablespace, f.database, f.relfilenumber,

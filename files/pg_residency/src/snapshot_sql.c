@@ -116,9 +116,10 @@ warn_of_unnamed(const Generation *g)
 		if (r->kind != KIND_DATABASE || r->problem == NULL || r->name[0] != '\0')
 			continue;
 		name = get_database_name(r->database);
+		if (name == NULL)
+			continue;			/* dropped meanwhile */
 		ereport(WARNING,
-				(errmsg("relations of database \"%s\" are named as in the last snapshot, or not at all: %s",
-						name != NULL ? name : "dropped meanwhile", r->problem),
+				(errmsg("relations of database \"%s\" are named as in the last snapshot, or not at all: %s", name, r->problem),
 				 errhint("Where no background worker was free, raise max_worker_processes.")));
 	}
 }

@@ -142,6 +142,12 @@ cmp_ok($slowest, '<', 4, 'and does not wait for it');
 $node->safe_psql('postgres', "SELECT residency_cancel($job)");
 wait_for_job($node, $job);
 
+# --- a session whose database is gone, as on a standby that has replayed its drop; current_database() crashes there
+$node->safe_psql('postgres', 'CREATE DATABASE dropped');
+$node->safe_psql('dropped', 'CREATE EXTENSION pg_residency');
+is($node->safe_psql('dropped', "SET allow_system_table_mods = on; DELETE FROM pg_database WHERE datname = 'dropped';
+	SELECT count(*) FROM residency_relations"), 0, 'residency_relations in a database that is gone');
+
 # --- without a free worker nothing is left behind, and what is remembered is not pushed out
 my $jobs = 'SELECT string_agg(job::text, \',\' ORDER BY job) FROM residency_jobs';
 my $before = $node->safe_psql('postgres', $jobs);
