@@ -31,6 +31,8 @@ MISSING = (
 MOMENT = (
     "it has to be a date and time with a zone, such as '2026-11-21 06:00+01:00' or '2026-11-21 06:00 Europe/Berlin'."
 )
+NO_QUERY = "query 1 is not a query that only reads: it has to be one SELECT, VALUES, TABLE or WITH. PostgreSQL says: "
+SEVERAL = "query 1 holds more than one statement: give each a query of its own."
 
 BAD_INPUT = [
     # values
@@ -142,11 +144,16 @@ BAD_INPUT = [
     (IO, {"queries": [{"path": "/nowhere.sql"}]}, "query 1: cannot read /nowhere.sql: No such file or directory."),
     (IO, {"queries": [{"name": "a", "query": "SELECT 1"}, {"name": "a", "query": "SELECT 2"}]},
      "Two queries are called 'a': each needs a name of its own."),
-    (IO, {"query": "SELECT 1; SELECT 2"}, "query 1 holds more than one statement: give each a query of its own."),
+    (IO, {"query": "SELECT 1; SELECT 2"}, SEVERAL),
     (IO, {"query": "-- nothing"}, "query 1 is empty."),
     (IO, {"query": "SELEC 1"}, "query 1: PostgreSQL says: syntax error at or near \"SELEC\"."),
-    (IO, {"query": "DELETE FROM passenger"}, "query 1 writes, and query_io only runs what reads. PostgreSQL says: cannot execute DELETE"
-     " in a read-only transaction."),
+    (IO, {"query": "DELETE FROM passenger"}, NO_QUERY + "cannot open DELETE query as cursor."),
+    (IO, {"query": "SHOW ALL"}, NO_QUERY + "SHOW is not allowed in a non-volatile function."),
+    (IO, {"query": "SELECT ''; DROP TABLE passenger"}, SEVERAL),
+    (IO, {"query": "SELECT 1 /* /* */ ; */; DROP TABLE passenger"}, SEVERAL),
+    (IO, {"query": "SELECT $$ $$; DROP TABLE passenger --"}, SEVERAL),
+    (IO, {"query": " ; "}, "query 1 is empty."),
+    (IO, {"query": "SELECT $1"}, "query 1: PostgreSQL says: there is no parameter $1."),
     (IO, {"query": "SELECT 1", "settings": {"nothing": 1}},
      "Setting nothing of query 1: PostgreSQL says: unrecognized configuration parameter \"nothing\"."),
     (IO, {"query": "SELECT 1", "login_db": "nowhere"}, "Cannot connect to PostgreSQL: *database \"nowhere\" does not exist."
