@@ -49,6 +49,7 @@ _SAFE = {
     # a statement that waits longer for a relation that is locked fails; one that works may take its time
     "lock_timeout": "60s",
     "standard_conforming_strings": "on",
+    "DateStyle": "ISO",  # psycopg2 would set it
     "backslash_quote": "safe_encoding",
     "bytea_output": "hex",
     "extra_float_digits": "1",
@@ -59,7 +60,6 @@ _SAFE = {
 MEANING = {
     "search_path": "pg_catalog,pg_temp",
     "TimeZone": "UTC",
-    "DateStyle": "ISO",
     "IntervalStyle": "postgres",
     "transform_null_equals": "off",
     "array_nulls": "on",

@@ -200,7 +200,7 @@ def _each(work: Work, act: Callable[[Work, Session, State], None]) -> None:
         except NotRunningError:
             raise
         except ResidencyError as error:
-            state.problem = str(error)
+            state.problem = str(error).replace("Correct login_db.", "Correct databases.")
 
 
 def _with_database(work: Work, state: State, act: Callable[[Work, Session, State], None]) -> None:

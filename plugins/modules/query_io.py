@@ -33,7 +33,7 @@ options:
       - The query, one C(SELECT), C(VALUES), C(TABLE) or C(WITH) that only reads. The server decides whether it is. It also plans the query for
         that, before the first run and before each further one.
       - What O(query) means by names, dates and times is what it means in a session of O(login_user) in O(login_db), with the
-        C(search_path), C(TimeZone), C(DateStyle), C(IntervalStyle), C(array_nulls) and C(transform_null_equals) that this role and
+        C(search_path), C(TimeZone), C(IntervalStyle), C(array_nulls) and C(transform_null_equals) that this role and
         database have. O(settings) can set others.
     type: str
   queries:

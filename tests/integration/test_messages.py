@@ -135,6 +135,21 @@ BAD_INPUT = [
      "With scope host nobody logs in: set method to restart, or leave shared_buffers out of layers."),
     (EVICT, {"scope": "host"}, "scope host takes root, who alone may write to /proc/sys/vm/drop_caches: become root."),
     (EVICT, {"layers": ["shared_buffers"]}, "PostgreSQL 15 empties its shared buffers only by a restart: set method to restart."),
+    # the extension in databases
+    ("residency_extension", {"databases": []}, "databases is empty: name at least one, or all."),
+    ("residency_extension", {"databases": ["nowhere"]}, "In 1 of 1 databases: nowhere: Cannot connect to PostgreSQL: *database \"nowhere\" does not"
+     " exist. Correct databases."),
+    ("residency_extension", {"databases": ["postgres"], "functions": ["nothing"]}, "In 1 of 1 databases: postgres: The extension is 0.3.0 and lacks nothing:"
+     " install a package of a version that has them, or DROP EXTENSION pg_residency there and run this again."),
+    ("residency_extension", {"databases": ["postgres"], "schema": "open"}, "In 1 of 1 databases: postgres: In schema open PUBLIC may create or replace"
+     " objects: name another with schema."),
+    # what the roles ask
+    ("server_query", {"query": "SELECT 1; SELECT 2"}, "The query holds more than one statement: give each a query of its own."),
+    ("server_query", {"query": "DROP TABLE passenger"}, "The query is not a query that only reads: it has to be one SELECT, VALUES, TABLE or WITH."
+     " PostgreSQL says: cannot open DROP TABLE query as cursor."),
+    ("server_query", {"query": "SELECT * FROM passenger"}, "PostgreSQL says: relation \"passenger\" does not exist."),
+    ("server_query", {"query": "SELECT 1", "login_db": "nowhere"}, "Cannot connect to PostgreSQL: *database \"nowhere\" does not exist."
+     " Correct login_db."),
     # queries
     (IO, {"query": "SELECT 1", "repeat": 0}, "repeat is 0: it has to be from 1 to 1000."),
     (IO, {"query": "SELECT 1", "timeout": 0}, "timeout is 0: it has to be from 1 to 2147483."),
@@ -196,7 +211,7 @@ def snapshots(cluster):
         if not name.endswith(".snapshot"):
             os.unlink(os.path.join(folder, name))
     cluster.start()
-    cluster.sql("SELECT FROM residency_snapshot('good')")
+    cluster.sql("SELECT FROM residency_snapshot('good'); CREATE SCHEMA IF NOT EXISTS open; GRANT CREATE ON SCHEMA open TO PUBLIC")
     good = os.path.join(folder, "good@1.snapshot")
     with open(good, "rb") as file:
         content = bytearray(file.read())
