@@ -149,7 +149,8 @@ class Session:
         """The statement with its parameters in it."""
         cursor = postgres.psycopg.ClientCursor(self._connection) if _is_psycopg3() else self._connection.cursor()
         try:
-            return to_native(cursor.mogrify(self._complete(sql, params), params))
+            text: str = to_native(cursor.mogrify(self._complete(sql, params), params))
+            return text
         finally:
             cursor.close()
 
