@@ -9,7 +9,8 @@ The owner of a database decides by ALTER DATABASE what its sessions begin with, 
 he may create objects. So every session begins with the settings below, which the startup packet carries: it outranks what a role, a
 database and the cluster have set. pg_catalog is all of the search path, therefore a plain name or operator in a
 statement of ours is PostgreSQL's. The extension may be in a schema where others create objects. It is never in the path: statements name
-it, @extschema@, and cast each argument to the type of the parameter, since only an exact fit is always preferred.
+it, @extschema@, and cast each argument to the type of the parameter, since only an exact fit is always preferred. Who owns that schema
+could drop it with the extension and put objects of the same names there, so the owner has to be a superuser.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_
 
 EXTENSION = "pg_residency"
 MINIMUM_VERSION = "0.3.0"  # what this collection's modules call
+CONNECT_TIMEOUT = 60  # seconds
 LONGEST_QUERY = 500  # characters: a result stays small, however many segments a statement names
 
 Row = Dict[str, Any]
@@ -209,6 +211,7 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
     # PGCLIENTENCODING would outrank an option
     target.update(client_encoding="UTF8")
     target.setdefault("application_name", application_name)
+    target.setdefault("connect_timeout", CONNECT_TIMEOUT)
     settings = dict(_SAFE) if own_meaning else dict(_SAFE, **MEANING)
     connection = _open(target, settings)
     major = _major(connection)
@@ -232,9 +235,13 @@ def attach_extension(session: Session) -> None:
     """Find the extension's schema, or say what is missing."""
     found = session.only_row(
         "SELECT current_database() AS database, e.extversion, quote_ident(n.nspname) AS schema,"
-        " current_setting('block_size')::int AS block_size"
+        " current_setting('block_size')::int AS block_size,"
+        " CASE WHEN o.rolsuper OR o.rolname = current_user THEN NULL ELSE o.rolname END AS stranger"
         " FROM (SELECT) AS always LEFT JOIN pg_extension AS e ON e.extname = %s"
-        " LEFT JOIN pg_namespace AS n ON n.oid = e.extnamespace",
+        " LEFT JOIN pg_namespace AS n ON n.oid = e.extnamespace"
+        # pg_database_owner has one member, whom no catalog names
+        " LEFT JOIN pg_roles AS r ON r.oid = n.nspowner LEFT JOIN pg_database AS d ON d.datname = current_database()"
+        " LEFT JOIN pg_roles AS o ON o.oid = CASE WHEN r.rolname = 'pg_database_owner' THEN d.datdba ELSE r.oid END",
         (EXTENSION,),
     )
     if found["extversion"] is None:
@@ -246,6 +253,12 @@ def attach_extension(session: Session) -> None:
         raise ResidencyError(
             "This server's block size is %d bytes, and this collection supports only %d. Call the SQL functions of %s directly."
             % (found["block_size"], BLOCK_BYTES, EXTENSION)
+        )
+    if found["stranger"] is not None:
+        raise ResidencyError(
+            "In database %s the extension is in schema %s, which belongs to %s, who could put other objects in the place of the extension's:"
+            " run the playbook pgfleet.cache.install for this database, which moves it to a schema of its own."
+            % (found["database"], found["schema"], found["stranger"])
         )
     session.schema = found["schema"]
     _require_version("Extension", found["extversion"], "run the playbook pgfleet.cache.install")

@@ -59,12 +59,13 @@ WITH effective AS (
     SELECT CASE WHEN r.rolname = 'pg_database_owner' THEN d.datdba ELSE r.oid END AS oid, r.oid AS named
     FROM pg_roles AS r, pg_database AS d WHERE d.datname = current_database()
 ), keys AS (
-    SELECT n.nspowner AS holder FROM pg_namespace AS n WHERE n.nspname = %s
-    UNION SELECT a.grantee FROM pg_namespace AS n, aclexplode(n.nspacl) AS a WHERE n.nspname = %s AND a.privilege_type = 'CREATE'
+    SELECT n.nspowner AS holder, true AS owns FROM pg_namespace AS n WHERE n.nspname = %s
+    UNION SELECT a.grantee, false FROM pg_namespace AS n, aclexplode(n.nspacl) AS a WHERE n.nspname = %s AND a.privilege_type = 'CREATE'
 )
 SELECT count(*) > 0 AS there, quote_ident(%s) AS schema,
-       string_agg(CASE WHEN k.holder = 0 THEN 'PUBLIC' ELSE quote_ident(r.rolname) END, ', ' ORDER BY r.rolname)
-       FILTER (WHERE k.holder = 0 OR NOT r.rolsuper) AS strangers
+       string_agg(DISTINCT CASE WHEN k.holder = 0 THEN 'PUBLIC' ELSE quote_ident(r.rolname) END, ', ')
+       FILTER (WHERE k.holder = 0 OR NOT r.rolsuper) AS strangers,
+       coalesce(bool_or(k.owns AND NOT r.rolsuper), false) AS owned
 FROM keys AS k LEFT JOIN effective AS e ON e.named = k.holder LEFT JOIN pg_roles AS r ON r.oid = e.oid
 """
 _MEMBERS = """
@@ -259,16 +260,16 @@ def _create(work: Work, session: Session, state: State) -> None:
 def _create_or_update(work: Work, session: Session, state: State) -> None:
     newest = work.server["default_version"]
     if state.version is not None:
-        strangers = session.only_row(_SCHEMA, (state.schema,) * 3)["strangers"]
-        wanted = work.params["schema"]
-        if wanted not in (None, state.schema):
+        here = session.only_row(_SCHEMA, (state.schema,) * 3)
+        wanted = work.params["schema"] or (OWN_SCHEMA if here["owned"] else state.schema)
+        if wanted != state.schema:
             state.changed = True
             _change(work, session, "ALTER EXTENSION %s SET SCHEMA %s" % (EXTENSION, _schema(work, session, wanted)))
             state.schema = wanted
-        elif strangers:
+        elif here["strangers"]:
             work.warnings.append(
-                "In database %s the extension is in schema %s, where %s may create or replace objects: move it with schema, such as %s."
-                % (state.database, state.schema, strangers, OWN_SCHEMA)
+                "In database %s the extension is in schema %s, where %s may create objects: move it with schema, such as %s."
+                % (state.database, state.schema, here["strangers"], OWN_SCHEMA)
             )
         if state.version != newest and newest is not None:
             state.changed = True
@@ -314,6 +315,8 @@ def _schema(work: Work, session: Session, name: str) -> str:
 
 def _verify(work: Work, session: Session, state: State) -> None:
     _look(session, state)
+    if _is_strangers(session, state):
+        raise ResidencyError("Schema %s of the extension does not belong to a superuser: run this on the primary, which moves it." % state.schema)
     library = session.only_row("SELECT @extschema@.residency_version() AS version")["version"]
     if library != state.version:
         raise ResidencyError(
@@ -331,6 +334,12 @@ def _verify(work: Work, session: Session, state: State) -> None:
 def _look(session: Session, state: State) -> None:
     found = session.row(_FIND, (EXTENSION,)) or {"version": None, "plain_schema": None, "schema": ""}
     state.version, state.schema, session.schema = found["version"], found["plain_schema"], found["schema"]
+
+
+def _is_strangers(session: Session, state: State) -> bool:
+    """Whether it may be another's function that is called there by now."""
+    owned: bool = session.only_row(_SCHEMA, (state.schema,) * 3)["owned"]
+    return owned
 
 
 def _make_admin(session: Session, work: Work) -> None:
@@ -363,8 +372,7 @@ def _change(work: Work, session: Session, statement: str) -> None:
 def _require_idle(work: Work, session: Session, state: State) -> None:
     _look(session, state)
     state.version_before = state.version
-    # before 0.3.0 it may be another's view
-    if state.version is None or version_of(state.version) < version_of(MINIMUM_VERSION):
+    if state.version is None or _is_strangers(session, state):
         return
     try:
         jobs = session.only_row(_WORKING)["jobs"]

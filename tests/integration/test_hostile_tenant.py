@@ -194,3 +194,27 @@ def test_an_encoding_that_is_none(shop, as_postgres):
     finally:
         shop.sql("ALTER ROLE postgres RESET client_encoding")
         shop.sql('DROP DATABASE "Größe"')
+
+
+def test_an_extension_in_a_schema_of_his(shop, as_postgres):
+    """He could drop it with the extension, and put other objects in its place while a module is at work."""
+    shop.sql("CREATE DATABASE stall OWNER tenant")
+    try:
+        shop.sql("CREATE EXTENSION pg_residency", "stall")
+        there = login(shop, "stall")
+        refused, would, moved, after = as_postgres(
+            task("residency_info", **there),
+            task("residency_extension", check=True, databases=["stall"], **login(shop)),
+            task("residency_extension", databases=["stall"], **login(shop)),
+            task("residency_info", subset=["jobs", "relations"], **there),
+        )
+        assert refused["msg"].startswith("In database stall the extension is in schema public, which belongs to tenant, ")
+        assert (would["changed"], moved["changed"]) == (True, True), moved["msg"]
+        assert moved["databases"][0]["schema"] == "residency"
+        assert not after.get("failed"), after["msg"]
+        assert "ERROR:  must be owner of schema residency" in run(
+            shop.bin + "/psql", "-XAtq", "-h", shop.socket, "-p", str(shop.port), "-d", "stall", "-c",
+            "SET SESSION AUTHORIZATION tenant; DROP SCHEMA residency CASCADE", user="postgres", check=False,
+        )
+    finally:
+        shop.sql("DROP DATABASE stall")

@@ -113,7 +113,7 @@ def test_pooler():
 
 def extension(version, library="0.3.0", block_size=8192):
     return Session(
-        pg_extension=[{"database": "postgres", "extversion": version, "schema": "public", "block_size": block_size}],
+        pg_extension=[{"database": "postgres", "extversion": version, "schema": "public", "block_size": block_size, "stranger": None}],
         residency_version=[{"version": library}],
     )
 
