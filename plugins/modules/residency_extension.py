@@ -38,7 +38,8 @@ options:
   schema:
     description:
       - Schema of the extension. One that is missing is created, and an extension in another is moved.
-      - By default an extension stays where it is, unless that schema does not belong to a superuser. Then it is moved to V(residency). A new one comes to V(public) when only superusers may create or replace objects there,
+      - By default an extension stays where it is, unless that schema does not belong to a superuser. Then it is moved to V(residency).
+        A new one comes to V(public) when only superusers may create or replace objects there,
         otherwise to V(residency), with a warning.
       - A schema in which other roles may create or replace objects is refused. By an object with the name of one of the extension's,
         they could run code with the rights of the roles that use the extension.
