@@ -261,7 +261,7 @@ def _create_or_update(work: Work, session: Session, state: State) -> None:
     newest = work.server["default_version"]
     if state.version is not None:
         here = session.only_row(_SCHEMA, (state.schema,) * 3)
-        wanted = work.params["schema"] or (OWN_SCHEMA if here["owned"] else state.schema)
+        wanted: str = work.params["schema"] or (OWN_SCHEMA if here["owned"] else str(state.schema))
         if wanted != state.schema:
             state.changed = True
             _change(work, session, "ALTER EXTENSION %s SET SCHEMA %s" % (EXTENSION, _schema(work, session, wanted)))
