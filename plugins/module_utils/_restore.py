@@ -285,6 +285,8 @@ def _start_call(snapshot: Optional[Row], selection: Selection, options: Options)
         if getattr(options, option):
             given[option] = True
     given.update(_selection.start_options(selection))
+    if snapshot is None:
+        given.pop("segments", None)  # the server refuses them without one, an empty list too
     return (None if snapshot is None else _snapshot.full_name(snapshot)), json.dumps(given)
 
 

@@ -38,6 +38,7 @@ def shop(cluster, machine):
     hostile.plant(shop, "shop", "public")
     hostile.plant(shop, "postgres", "public")
     shop.sql("SET SESSION AUTHORIZATION tenant;" + hostile.TABLES, "shop")
+    shop.goods = shop.file_of("goods", "shop")
     shop.trap = hostile.Log(shop)
     return shop
 
@@ -134,6 +135,7 @@ def test_results_are_the_same_with_his_settings(shop, ansible, as_postgres, noth
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=os.path.basename)
 def test_every_module(set_up, as_postgres, nothing_sprung, database, environment):
     work = tasks(set_up, database)
+    set_up.warm(set_up.goods)
     results = as_postgres(*work, vars={"ansible_python_interpreter": environment + "/bin/python"})
     for one, result in zip(work, results):
         module = next(iter(one)).rpartition(".")[2]

@@ -381,7 +381,7 @@ def test_fallback_relations_when_there_is_no_snapshot():
         whole=[whole, [dict(whole[0], resident=200)]],
     )
     result = restore(session, fallback_relations=["passenger"])
-    assert started_with(session) == (None, '{"time_limit": 60, "segments": [], "whole": [[1663, 5, 17002]]}')
+    assert started_with(session) == (None, '{"time_limit": 60, "whole": [[1663, 5, 17002]]}')
     assert (result["snapshot"], result["residency"], result["wanted"]) == (None, 100.0, 200)
     assert result["msg"].startswith("Relations without a snapshot: 100 % of 1.56 MB is resident;")
 
