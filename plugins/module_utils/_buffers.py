@@ -25,6 +25,7 @@ _RESIDENCY = (
 )
 _EVICT = "SELECT count(*) AS tried, count(*) FILTER (WHERE %s) AS evicted FROM %s.pg_buffercache WHERE relfilenode IS NOT NULL"
 _CHOSEN = " AND (reldatabase, reltablespace, relfilenode) IN (SELECT * FROM unnest(%s::bigint[]::oid[], %s::bigint[]::oid[], %s::bigint[]::oid[]))"
+_MAJOR = "SELECT current_setting('server_version_num')::int / 10000 AS major"
 
 
 def count(session: Session) -> Optional[Dict[Place, int]]:
@@ -38,7 +39,7 @@ def count(session: Session) -> Optional[Dict[Place, int]]:
 
 def require_functions(session: Session) -> None:
     """Before anything is done, and in check mode too."""
-    version = session.only_row("SELECT current_setting('server_version_num')::int / 10000 AS major")["major"]
+    version = session.only_row(_MAJOR)["major"]
     if version < 17:
         raise ResidencyError("PostgreSQL %d empties its shared buffers only by a restart: set method to restart." % version)
     if _schema(session, "pg_buffercache") is None:
@@ -53,7 +54,7 @@ def require_functions(session: Session) -> None:
 
 def evict(session: Session, places: Optional[Collection[Place]], check_mode: bool) -> None:
     """What is pinned stays."""
-    major = session.only_row("SELECT current_setting('server_version_num')::int / 10000 AS major")["major"]
+    major = session.only_row(_MAJOR)["major"]
     schema = _schema(session, "pg_buffercache")
     call = "%s.pg_buffercache_evict(bufferid)" % schema
     # from 18 on it tells more than whether the buffer went

@@ -27,11 +27,11 @@ _BY_RELATION = """
 WITH page_cache AS (
     SELECT tablespace, database, relfilenumber,
            sum(blocks) AS blocks, sum(resident) AS resident, sum(dirty) AS dirty
-    FROM residency_segments() GROUP BY tablespace, database, relfilenumber
+    FROM @extschema@.residency_segments(NULL::oid) GROUP BY tablespace, database, relfilenumber
 ), buffers AS (
     SELECT tablespace, database, relfilenumber,
            sum(blocks) AS blocks, sum(in_page_cache) AS in_page_cache, sum(dirty) AS dirty
-    FROM residency_shared_buffers(true) GROUP BY tablespace, database, relfilenumber
+    FROM @extschema@.residency_shared_buffers(true) GROUP BY tablespace, database, relfilenumber
 ), relations AS MATERIALIZED (
     SELECT database, tablespace, relfilenumber,
            coalesce(p.blocks, b.blocks) AS blocks,
@@ -59,7 +59,7 @@ UNION ALL
 _SEGMENTS = """
 SELECT database::bigint, tablespace::bigint, relfilenumber::bigint, fork, segment, blocks, resident AS in_page_cache,
        dirty AS dirty_in_page_cache
-FROM residency_segments()
+FROM @extschema@.residency_segments(NULL::oid)
 WHERE %(where)s
 ORDER BY %(order)s DESC, blocks DESC, database, tablespace, relfilenumber, fork, segment LIMIT %%s
 """
@@ -121,7 +121,7 @@ def total(rows: Iterable[Row]) -> Dict[str, Any]:
 
 def buffers_of_the_server(session: Session) -> int:
     size: int = session.only_row(
-        "SELECT (pg_catalog.pg_size_bytes(pg_catalog.current_setting('shared_buffers')) / %s)::bigint AS blocks",
+        "SELECT (pg_size_bytes(current_setting('shared_buffers')) / %s)::bigint AS blocks",
         (BLOCK_BYTES,),
     )["blocks"]
     return size

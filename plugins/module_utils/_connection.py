@@ -3,13 +3,22 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A PostgreSQL session through community.postgresql, with errors that name a remedy."""
+"""The one door to a PostgreSQL server, with errors that name a remedy.
+
+The owner of a database decides by ALTER DATABASE what its sessions begin with, and plants operators and functions where
+he may create objects. So every session begins with the settings below, which the startup packet carries: it outranks what a role, a
+database and the cluster have set. pg_catalog is all of the search path, therefore a plain name or operator in a
+statement of ours is PostgreSQL's. The extension may be in a schema where others create objects. It is never in the path: statements name
+it, @extschema@, and cast each argument to the type of the parameter, since only an exact fit is always preferred. Who owns that schema
+could drop it with the extension and put objects of the same names there, so the owner has to be a superuser.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible.module_utils.common.text.converters import to_native
 from ansible_collections.community.postgresql.plugins.module_utils import postgres
@@ -22,12 +31,50 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_
 
 EXTENSION = "pg_residency"
 MINIMUM_VERSION = "0.3.0"  # what this collection's modules call
+CONNECT_TIMEOUT = 60  # seconds
 LONGEST_QUERY = 500  # characters: a result stays small, however many segments a statement names
 
 Row = Dict[str, Any]
 
+application_name = "pgfleet.cache"  # to which a module adds its name
+
+# What could refuse, end or delay a session, or change what it may do
+_SAFE = {
+    "role": "none",
+    "row_security": "on",
+    "default_transaction_read_only": "off",
+    "default_transaction_deferrable": "off",
+    "default_transaction_isolation": "read committed",
+    "exit_on_error": "off",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    # a statement that waits longer for a relation that is locked fails; one that works may take its time
+    "lock_timeout": "60s",
+    "standard_conforming_strings": "on",
+    "DateStyle": "ISO",  # psycopg2 would set it
+    "backslash_quote": "safe_encoding",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "quote_all_identifiers": "off",
+    "client_min_messages": "warning",
+}
+# What the text of a query means. A query of the user's own is measured with those of its role and database.
+MEANING = {
+    "search_path": "pg_catalog,pg_temp",
+    "TimeZone": "UTC",
+    "IntervalStyle": "postgres",
+    "transform_null_equals": "off",
+    "array_nulls": "on",
+}
+# Not every version has these, and an unknown name in the startup packet is fatal. The first major version in which all minor ones do.
+_LATER = {"idle_session_timeout": (14, "0"), "transaction_timeout": (17, "0"), "restrict_nonsystem_relation_kind": (17, "")}
+
 # libpq reports a refused connection as text only: no SQLSTATE reaches the client.
 _NOBODY_ANSWERS = r"No such file or directory|Connection refused"
+_THROUGH_A_POOLER = (
+    "This connection goes through a pooler such as pgbouncer: point login_port, login_host or"
+    " login_unix_socket at PostgreSQL itself."
+)
 _CONNECTION_REMEDIES: Tuple[Tuple[str, str], ...] = (
     (
         _NOBODY_ANSWERS,
@@ -52,6 +99,8 @@ _STATEMENT_REMEDIES: Mapping[str, str] = {
     "58P01": "The extension's files are missing on this host, or do not fit: run the playbook pgfleet.cache.install for it.",
 }
 
+# idle_session_timeout, transaction_timeout
+_TIMED_OUT = ("57P05", "25P04")
 # admin_shutdown, crash_shutdown, cannot_connect_now
 _SHUTDOWN_STATES = ("57P01", "57P02", "57P03")
 
@@ -69,16 +118,17 @@ class Session:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self.schema = ""  # the extension's, quoted, for @extschema@ in a statement
         self.queries: List[str] = []
 
     def close(self) -> None:
         self._connection.close()
 
-    def rows(self, sql: str, params: Optional[Sequence[Any]] = ()) -> List[Row]:
-        """Without parameters at all, None, a % in the statement is itself."""
+    def rows(self, sql: str, params: Any = ()) -> List[Row]:
+        """Without parameters at all, None, the statement is somebody else's, and sent as it is."""
         cursor = self._connection.cursor(**postgres.pg_cursor_args)
         try:
-            cursor.execute(sql, params)
+            self._execute(cursor, sql, params)
             return [dict(row) for row in cursor.fetchall()]
         except postgres.psycopg.Error as error:
             raise ResidencyError(_explain_statement(error)) from error
@@ -95,15 +145,23 @@ class Session:
 
     def record(self, sql: str, params: Optional[Sequence[Any]] = ()) -> None:
         """Name a changing statement in ``queries`` without running it, as check mode does."""
-        cursor = self._connection.cursor(**postgres.pg_cursor_args)
+        self.queries.append(_shorten(self.text_of(sql, params)))
+
+    def text_of(self, sql: str, params: Any = None) -> str:
+        """The statement with its parameters in it."""
+        cursor = postgres.psycopg.ClientCursor(self._connection) if _is_psycopg3() else self._connection.cursor()
         try:
-            self.queries.append(_shorten(to_native(cursor.mogrify(sql, params))))
+            text: str = to_native(cursor.mogrify(self._complete(sql, params), params))
+            return text
         finally:
             cursor.close()
 
     def require_execute(self, function: str) -> None:
         """What the server will say to a statement that check mode leaves out."""
-        allowed = self.only_row("SELECT pg_catalog.has_function_privilege(%s, 'EXECUTE') AS allowed", (function,))["allowed"]
+        allowed = self.only_row(
+            "SELECT pg_catalog.has_function_privilege(%s::pg_catalog.text, 'EXECUTE'::pg_catalog.text) AS allowed",
+            ("%s.%s" % (self.schema, function),),
+        )["allowed"]
         if not allowed:
             raise ResidencyError("PostgreSQL says: permission denied for function %s. %s" % (function.partition("(")[0], _MAY_CHANGE))
 
@@ -127,44 +185,63 @@ class Session:
             cursor.close()
 
 
-class _Caller:
-    """What connect_to_db() asks of a module; its failure becomes our exception."""
+    def _execute(self, cursor: Any, sql: str, params: Any) -> None:
+        if params is None and _is_psycopg3():
+            # by the extended protocol, where a second statement is an error; with parameters it always is
+            cursor.execute(sql, None, prepare=True)
+        else:
+            cursor.execute(self._complete(sql, params), params)
 
-    def __init__(self, params: Mapping[str, Any]) -> None:
-        self.params = params
-
-    def fail_json(self, msg: str, **dummy: Any) -> NoReturn:
-        raise (NotRunningError if re.search(_NOBODY_ANSWERS, msg) else ResidencyError)(explain_connection(msg))
+    def _complete(self, sql: str, params: Any) -> str:
+        return sql if params is None else sql.replace("@extschema@", self.schema.replace("%", "%%"))
 
 
-def connect(params: Mapping[str, Any], database: Optional[str] = None) -> Session:
-    """Connect with a module's login options; ``database`` takes the place of login_db."""
+def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meaning: bool = False) -> Session:
+    """Connect with a module's login options; ``database`` takes the place of login_db.
+
+    With ``own_meaning``, what MEANING names is set when the session is there, and ``SET LOCAL ... TO DEFAULT`` is what
+    its role and database have set.
+    """
     if not postgres.HAS_PSYCOPG:
         raise NotInstalledError(
             "psycopg is missing for %s on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does)."
             % sys.executable
         )
-    params = dict(params)
-    if database is not None:
-        params["login_db"] = database
-    caller = _Caller(params)
-    connection, dummy = postgres.connect_to_db(caller, postgres.get_conn_params(caller, params), autocommit=True)
-    session = Session(connection)
+    target = postgres.get_conn_params(None, dict(params, **({} if database is None else {"login_db": database})), False)
+    # PGCLIENTENCODING would outrank an option
+    target.update(client_encoding="UTF8")
+    target.setdefault("application_name", application_name)
+    target.setdefault("connect_timeout", CONNECT_TIMEOUT)
+    settings = dict(_SAFE) if own_meaning else dict(_SAFE, **MEANING)
+    connection = _open(target, settings)
+    major = _major(connection)
     try:
-        _refuse_pooler(session, connection)
+        return _begin(connection, own_meaning)
+    except ResidencyError as error:
+        connection.close()
+        if error.__cause__ is None or sqlstate(error.__cause__) not in (None, *_TIMED_OUT):
+            raise
+        # perhaps a timeout of the role or database, before it could be changed; now the server's version is known
+        settings.update((name, value) for name, (since, value) in _LATER.items() if major >= since)
+    connection = _open(target, settings)
+    try:
+        return _begin(connection, own_meaning)
     except ResidencyError:
-        session.close()
+        connection.close()
         raise
-    return session
 
 
 def attach_extension(session: Session) -> None:
-    """Make the extension's functions callable by their names, or say what is missing."""
+    """Find the extension's schema, or say what is missing."""
     found = session.only_row(
-        "SELECT current_database() AS database, e.extversion, pg_catalog.quote_ident(n.nspname) AS schema,"
-        " pg_catalog.current_setting('block_size')::int AS block_size"
-        " FROM (SELECT) AS always LEFT JOIN pg_catalog.pg_extension AS e ON e.extname = %s"
-        " LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace",
+        "SELECT current_database() AS database, e.extversion, quote_ident(n.nspname) AS schema,"
+        " current_setting('block_size')::int AS block_size,"
+        " CASE WHEN o.rolsuper OR o.rolname = current_user THEN NULL ELSE o.rolname END AS stranger"
+        " FROM (SELECT) AS always LEFT JOIN pg_extension AS e ON e.extname = %s"
+        " LEFT JOIN pg_namespace AS n ON n.oid = e.extnamespace"
+        # pg_database_owner has one member, whom no catalog names
+        " LEFT JOIN pg_roles AS r ON r.oid = n.nspowner LEFT JOIN pg_database AS d ON d.datname = current_database()"
+        " LEFT JOIN pg_roles AS o ON o.oid = CASE WHEN r.rolname = 'pg_database_owner' THEN d.datdba ELSE r.oid END",
         (EXTENSION,),
     )
     if found["extversion"] is None:
@@ -177,9 +254,15 @@ def attach_extension(session: Session) -> None:
             "This server's block size is %d bytes, and this collection supports only %d. Call the SQL functions of %s directly."
             % (found["block_size"], BLOCK_BYTES, EXTENSION)
         )
-    session.rows("SELECT pg_catalog.set_config('search_path', 'pg_catalog, ' || %s, false)", (found["schema"],))
+    if found["stranger"] is not None:
+        raise ResidencyError(
+            "In database %s the extension is in schema %s, which belongs to %s, who could put other objects in the place of the extension's:"
+            " run the playbook pgfleet.cache.install for this database, which moves it to a schema of its own."
+            % (found["database"], found["schema"], found["stranger"])
+        )
+    session.schema = found["schema"]
     _require_version("Extension", found["extversion"], "run the playbook pgfleet.cache.install")
-    library = session.only_row("SELECT residency_version() AS version")
+    library = session.only_row("SELECT @extschema@.residency_version() AS version")
     _require_version("The loaded library of", library["version"], "run the playbook pgfleet.cache.install, then reconnect")
 
 
@@ -206,14 +289,21 @@ def connect_with_extension(params: Mapping[str, Any], database: str) -> Session:
 def explain_connection(text: str) -> str:
     """One sentence, and a remedy, from what libpq says about a refused connection."""
     first = re.sub(r"^unable to connect to database: ", "", to_native(text).strip()).splitlines()[0].rstrip(".")
+    if "unsupported startup parameter" in first:
+        return _THROUGH_A_POOLER
     for pattern, remedy in _CONNECTION_REMEDIES:
         if re.search(pattern, first):
             return "Cannot connect to PostgreSQL: %s. %s" % (first, remedy)
     return "Cannot connect to PostgreSQL: %s." % first
 
 
+def sqlstate(error: Any) -> Optional[str]:
+    """None: it is no answer of the server's."""
+    return getattr(error, "pgcode", None) or getattr(error, "sqlstate", None)
+
+
 def _explain_statement(error: Any) -> str:
-    state = getattr(error, "pgcode", None) or getattr(error, "sqlstate", None)
+    state = sqlstate(error)
     if state is None or state in _SHUTDOWN_STATES:
         return "PostgreSQL ended the connection (%s): it was stopped or restarted meanwhile." % _first_line(error)
     diagnosis = error.diag
@@ -237,24 +327,54 @@ def _first_line(error: Any) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
-def _refuse_pooler(session: Session, connection: Any) -> None:
-    """A pooler invents the process id that it announces at login: the server's own differs."""
+def _open(target: Mapping[str, Any], settings: Mapping[str, str]) -> Any:
+    own = target.get("options", os.environ.get("PGOPTIONS", ""))
+    options = ["-c %s=%s" % (name, re.sub(r"([\\ ])", r"\\\1", value)) for name, value in settings.items()]
+    target = dict(target, options=" ".join([own, *options]))
+    try:
+        if _is_psycopg3():
+            return postgres.psycopg.connect(**target, autocommit=True)
+        connection = postgres.psycopg.connect(**target)
+        connection.autocommit = True
+        return connection
+    except (postgres.psycopg.Error, TypeError, ValueError) as error:
+        text = to_native(error)
+        raise (NotRunningError if re.search(_NOBODY_ANSWERS, text) else ResidencyError)(explain_connection(text)) from error
+
+
+def _begin(connection: Any, own_meaning: bool) -> Session:
+    """Set what the startup packet could not. A pooler invents the process id that it announces at login: the server's own differs."""
+    session = Session(connection)
     # psycopg 2.7 has no .info, psycopg 3 has no get_backend_pid()
     announced = connection.get_backend_pid() if hasattr(connection, "get_backend_pid") else connection.info.backend_pid
-    if session.only_row("SELECT pg_catalog.pg_backend_pid() AS pid")["pid"] != announced:
-        raise ResidencyError(
-            "This connection goes through a pooler such as pgbouncer: point login_port, login_host or"
-            " login_unix_socket at PostgreSQL itself."
-        )
+    settings = dict(((name, value) for name, (dummy, value) in _LATER.items()), **(MEANING if own_meaning else {}))
+    # The search path may still be another's: no operator, no name without its schema, no argument that does not fit exactly.
+    pid = session.only_row(
+        "SELECT pg_catalog.pg_backend_pid() AS pid, ARRAY(SELECT pg_catalog.set_config(name, value, false)"
+        " FROM (VALUES %s) AS given (name, value) WHERE pg_catalog.current_setting(name, true) IS NOT NULL) AS settings"
+        % ", ".join("('%s'::pg_catalog.text, '%s'::pg_catalog.text)" % setting for setting in settings.items())
+    )["pid"]
+    if pid != announced:
+        raise ResidencyError(_THROUGH_A_POOLER)
+    return session
+
+
+def _major(connection: Any) -> int:
+    version: int = connection.info.server_version if _is_psycopg3() else connection.server_version
+    return version // 10000
+
+
+def _is_psycopg3() -> bool:
+    return hasattr(postgres.psycopg, "ClientCursor")
 
 
 def _require_version(what: str, found: str, remedy: str) -> None:
-    if _version(found) < _version(MINIMUM_VERSION):
+    if version_of(found) < version_of(MINIMUM_VERSION):
         raise ResidencyError(
             "%s %s is version %s, this collection needs %s or newer: %s."
             % (what, EXTENSION, found, MINIMUM_VERSION, remedy)
         )
 
 
-def _version(text: str) -> Tuple[int, ...]:
+def version_of(text: str) -> Tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text))

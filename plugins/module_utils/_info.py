@@ -22,7 +22,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _residency,
     _snapshot,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Names, Patterns, Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
@@ -40,22 +40,27 @@ LARGEST_LIMIT = 1000
 _RESIDENCY = """
 SELECT coalesce(sum(wanted), 0)::bigint AS wanted, coalesce(sum(resident), 0)::bigint AS resident,
        coalesce(sum(gone), 0)::bigint AS gone
-FROM residency_snapshot_segments(%s)
+FROM @extschema@.residency_snapshot_segments(%s::text)
 """
 _JOBS = """
 SELECT job, snapshot, generation, state, started_at, finished_at, segments, segments_done, planned, wanted, settled, resident,
        loaded, extra, over_budget, gone, failed AS failed_blocks, budget_bytes, rate_bytes, message,
        extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at)::float8 AS seconds
-FROM residency_jobs ORDER BY job DESC LIMIT %s
+FROM @extschema@.residency_jobs ORDER BY job DESC LIMIT %s
 """
 # in one statement: a relation's buffers come and go
 _BUFFERS = """
-WITH buffers AS MATERIALIZED (SELECT fork, block, dirty, usage_count FROM residency_buffers(%s::regclass))
+WITH buffers AS MATERIALIZED (SELECT fork, block, dirty, usage_count FROM @extschema@.residency_buffers(%s::oid::regclass))
 SELECT fork, block, dirty, usage_count, (SELECT count(*) FROM buffers) AS blocks,
        (SELECT count(*) FROM buffers WHERE dirty) AS dirty_blocks
 FROM buffers ORDER BY usage_count DESC, fork, block LIMIT %s
 """
-_USAGE = "SELECT usage_count, count(*) AS blocks FROM residency_buffers(%s::regclass) GROUP BY usage_count ORDER BY usage_count"
+# While strangers' schemas are in the path, which is until the statement ends, only the name of the relation is looked up.
+_FIND = """
+SELECT pg_catalog.to_regclass(%s::pg_catalog.text)::pg_catalog.oid::pg_catalog.int8 AS oid
+FROM pg_catalog.set_config('search_path', pg_catalog.concat('pg_catalog, public, ', %s::pg_catalog.text, ', pg_temp'), true) AS path
+"""
+_USAGE = "SELECT usage_count, count(*) AS blocks FROM @extschema@.residency_buffers(%s::oid::regclass) GROUP BY usage_count ORDER BY usage_count"
 
 _SNAPSHOT_FILE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})@([1-9][0-9]*)\.snapshot")
 
@@ -292,13 +297,14 @@ def _buffers(
         raise ResidencyError("databases has to name the one database of relation '%s'." % relation)
     session = connect_with_extension(databases[0]) if databases else here
     try:
-        if not _exists(session, relation):
+        oid = _find(session, relation)
+        if oid is None:
             raise ResidencyError(
                 "There is no relation '%s' in database %s: spell it as SQL does, and name its database with databases."
                 % (relation, session.only_row("SELECT current_database() AS name")["name"])
             )
-        rows = session.rows(_BUFFERS, (relation, options.limit))
-        usage = session.rows(_USAGE, (relation,))
+        rows = session.rows(_BUFFERS, (oid, options.limit))
+        usage = session.rows(_USAGE, (oid,))
         database = session.only_row("SELECT current_database() AS name")["name"]
     finally:
         if session is not here:
@@ -316,13 +322,15 @@ def _buffers(
     return "%s of %s are in shared buffers, %s dirty." % (human_blocks(blocks), relation, human_blocks(dirty))
 
 
-def _exists(session: Session, relation: str) -> bool:
+def _find(session: Session, relation: str) -> Optional[int]:
+    """A name without a schema may be one of public, or of the extension's schema."""
     try:
-        return session.only_row("SELECT pg_catalog.to_regclass(%s)::oid AS oid", (relation,))["oid"] is not None
+        oid: Optional[int] = session.only_row(_FIND, (relation, session.schema))["oid"]
     except ResidencyError as error:
-        if "invalid name syntax" in str(error):
-            return False
+        if sqlstate(error.__cause__) == "42602":  # invalid_name
+            return None
         raise
+    return oid
 
 
 def _plain_job(row: Row) -> Dict[str, Any]:

@@ -28,12 +28,11 @@ _COLUMNS = (
     "database::bigint, tablespace::bigint, relfilenumber::bigint, relation::bigint AS oid, kind, name,"
     " owner::bigint AS owner_oid, owner_name AS owner, pages, partition_of, problem"
 )
-_OF_SNAPSHOT = "SELECT %s FROM residency_snapshot_names(%%s)" % _COLUMNS
-_ALL = "SELECT %s FROM residency_current_names()" % _COLUMNS
-# A database that was dropped since cannot be asked. The extension's schema, which may be one where others create operators,
-# is in the search path: so operators are named with their schema, as in the extension's own scripts.
+_OF_SNAPSHOT = "SELECT %s FROM @extschema@.residency_snapshot_names(%%s::pg_catalog.text)" % _COLUMNS
+_ALL = "SELECT %s FROM @extschema@.residency_current_names(NULL::pg_catalog.oid[])" % _COLUMNS
+# A database that was dropped since cannot be asked.
 _NOW = (
-    "SELECT %s FROM residency_current_names(ARRAY("
+    "SELECT %s FROM @extschema@.residency_current_names(ARRAY("
     "SELECT asked FROM pg_catalog.unnest(%%s::pg_catalog.int8[]::pg_catalog.oid[]) AS asked"
     " WHERE asked OPERATOR(pg_catalog.=) 0::pg_catalog.oid"
     " OR asked OPERATOR(pg_catalog.=) ANY (SELECT oid FROM pg_catalog.pg_database)))"
@@ -112,7 +111,7 @@ def successors(relations: Iterable[Relation], session: Session) -> Dict[Place, R
 
 
 def databases(session: Session) -> Dict[int, str]:
-    rows = session.rows("SELECT oid::bigint, datname FROM pg_catalog.pg_database")
+    rows = session.rows("SELECT oid::bigint, datname FROM pg_database")
     return {row["oid"]: row["datname"] for row in rows}
 
 

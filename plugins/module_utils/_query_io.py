@@ -3,16 +3,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a query, and tell what of it came from shared buffers, from the page cache and from the device."""
+"""Run a query, and tell what of it came from shared buffers, from the page cache and from the device.
+
+The query is the user's, and means what it means in a session of its own: with the search path of its role and database. So
+it may call functions that others own: by an operator, in a view, in the expression of an index. They run with the rights of the login
+role, whoever owns them, and no role, transaction or setting can keep a function of a superuser's session from taking these rights.
+"""
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _server_io, _turn
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
+from ansible_collections.pgfleet.cache.plugins.module_utils import _one_query, _server_io, _turn
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import MEANING, Row, Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._server_io import Reads, Server
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_percent, human_seconds, percent
@@ -25,11 +29,29 @@ _EXPLAIN_ONLY = "EXPLAIN (VERBOSE, SETTINGS, FORMAT JSON) "
 
 # Whoever was at work since then: its state, or one of its queries, has begun after it.
 _ACTIVE = """
-SELECT count(*) FILTER (WHERE state = 'active' OR state_change >= %s OR backend_start >= %s) AS active,
+SELECT count(*) FILTER (WHERE state = 'active' OR state_change >= %s::timestamptz OR backend_start >= %s::timestamptz) AS active,
        bool_and(state IS NOT NULL) AS seen
-FROM pg_catalog.pg_stat_activity
-WHERE backend_type IN ('client backend', 'autovacuum worker', 'parallel worker') AND pid <> pg_catalog.pg_backend_pid()
-      AND leader_pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
+FROM pg_stat_activity
+WHERE backend_type IN ('client backend', 'autovacuum worker', 'parallel worker') AND pid <> pg_backend_pid()
+      AND leader_pid IS DISTINCT FROM pg_backend_pid()
+"""
+
+_OUR_PATH = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
+# Rights that a function can turn into all others
+_POWERS = "{pg_execute_server_program,pg_write_server_files,pg_read_server_files,pg_read_all_data,pg_write_all_data}"
+# pg_has_role() says of a superuser that it is a member of every role.
+_STRANGERS = """
+WITH powerful AS (
+    SELECT oid FROM pg_roles WHERE rolsuper OR rolcreaterole OR rolname = ANY (%s::name[])
+), owners AS (
+    SELECT proowner AS owner FROM pg_proc
+    UNION SELECT relowner FROM pg_class WHERE relkind = 'v'
+)
+SELECT string_agg(quote_ident(r.rolname), ', ' ORDER BY r.rolname) AS names
+FROM owners AS o JOIN pg_roles AS r ON r.oid = o.owner
+WHERE EXISTS (SELECT FROM powerful AS p WHERE pg_has_role(p.oid, 'MEMBER'))
+  AND NOT EXISTS (SELECT FROM powerful AS p WHERE pg_has_role(o.owner, p.oid, 'MEMBER'))
+  AND r.rolname <> ALL (%s::name[])
 """
 
 _COUNTS = tuple(
@@ -56,7 +78,9 @@ def queries_of(params: Mapping[str, Any]) -> List[Query]:
         if name in (query.name for query in found):
             raise ResidencyError("Two queries are called '%s': each needs a name of its own." % name)
         text = _text(name, one.get("query"), one.get("path"))
-        found.append(Query(name, _single(name, text), dict(common, **_settings(one.get("settings")))))
+        if "\0" in text:
+            raise ResidencyError("%s holds a NUL character." % name)
+        found.append(Query(name, text.strip(), dict(common, **_settings(one.get("settings")))))
     return found
 
 
@@ -82,6 +106,7 @@ def measure(session: Session, params: Mapping[str, Any], queries: List[Query], c
         io_method=facts["io_method"] or "sync",
         queries=session.queries,
     )
+    _refuse_strangers(session, facts["database"], params["trusted_owners"])
     with _turn.taken("query_io", params["lock"]):
         for number in range(1, (1 if check_mode else params["repeat"]) + 1):
             for query in queries:
@@ -140,21 +165,35 @@ RUN_KEYS = (
 )
 
 
+def _refuse_strangers(session: Session, database: str, trusted: Sequence[str]) -> None:
+    """A login role without such rights runs what it runs each day."""
+    names = session.only_row(_STRANGERS, (_POWERS, list(trusted)))["names"]
+    if names:
+        raise ResidencyError(
+            "Database %s has functions or views of %s, and a query can run them with the rights of the login role: log in as a role"
+            " that has no more rights than the query needs, or name those whom you trust with all of them in trusted_owners."
+            % (database, names)
+        )
+
+
 def _run(session: Session, server: Server, backend: int, query: Query, timeout: int, check_mode: bool) -> Dict[str, Any]:
     session.command("BEGIN READ ONLY")
     try:
-        settings = dict({"track_io_timing": "on", "statement_timeout": "%ds" % timeout}, **query.settings)
-        settings["standard_conforming_strings"] = "on"  # as _single() has read the query
-        for name, value in settings.items():
-            _set(session, query, name, value)
-        statement = (_EXPLAIN_ONLY if check_mode else _EXPLAIN) + query.text
-        if check_mode:
-            return {"plan": _explain(session, query, statement, timeout)["Plan"]}
         # whoever may not set it sees no timing; the server's own setting may be on
-        began = session.only_row("SELECT pg_catalog.clock_timestamp() AS now")["now"]
+        began = session.only_row("SELECT clock_timestamp()::text AS now")["now"]
+        _set(session, query, "track_io_timing", query.settings.get("track_io_timing", "on"))
+        for name in MEANING:
+            session.command("SET LOCAL %s TO DEFAULT" % name)
+        for name, value in dict({"statement_timeout": "%ds" % timeout}, **query.settings).items():
+            _set(session, query, name, value)
+        session.command("SET LOCAL standard_conforming_strings TO on")  # the same for the check and for the run
+        _require_query(session, query, timeout)
+        if check_mode:
+            return {"plan": _explain(session, query, _EXPLAIN_ONLY, timeout)["Plan"]}
         before = _server_io.sample(server)
-        explained = _explain(session, query, statement, timeout)
+        explained = _explain(session, query, _EXPLAIN, timeout)
         after = _server_io.sample(server)
+        session.rows(_OUR_PATH)
         row = session.only_row(_ACTIVE, (began, began))
         active = row["active"] if row["seen"] is not False else None
         return {
@@ -167,6 +206,15 @@ def _run(session: Session, server: Server, backend: int, query: Query, timeout: 
         _roll_back(session)
 
 
+def _require_query(session: Session, query: Query, timeout: int) -> None:
+    try:
+        refused = _one_query.refusal(session, query.text)
+    except ResidencyError as error:
+        raise ResidencyError(_failure(query, error, timeout)) from error
+    if refused:
+        raise ResidencyError("%s %s" % (query.name, refused))
+
+
 def _roll_back(session: Session) -> None:
     with suppress(ResidencyError):  # the connection is gone, which was said already
         session.command("ROLLBACK")
@@ -174,7 +222,7 @@ def _roll_back(session: Session) -> None:
 
 def _set(session: Session, query: Query, name: str, value: str) -> None:
     try:
-        session.rows("SELECT pg_catalog.set_config(%s, %s, true)", (name, value))
+        session.rows("SELECT pg_catalog.set_config(%s::pg_catalog.text, %s::pg_catalog.text, true)", (name, value))
     except ResidencyError as error:
         if name == "track_io_timing" and name not in query.settings:
             # only superusers may, or who was granted it: then without read timing, unless the server has it on
@@ -184,7 +232,8 @@ def _set(session: Session, query: Query, name: str, value: str) -> None:
         raise ResidencyError("Setting %s of %s: %s" % (name, query.name, error)) from error
 
 
-def _explain(session: Session, query: Query, statement: str, timeout: int) -> Dict[str, Any]:
+def _explain(session: Session, query: Query, explain: str, timeout: int) -> Dict[str, Any]:
+    statement = explain + query.text
     session.record(statement, None)
     try:
         rows = session.rows(statement, None)
@@ -196,11 +245,11 @@ def _explain(session: Session, query: Query, statement: str, timeout: int) -> Di
 
 def _failure(query: Query, error: ResidencyError, timeout: int) -> str:
     cause = error.__cause__
-    state = getattr(cause, "pgcode", None) or getattr(cause, "sqlstate", None)
+    state = sqlstate(cause)
     if state is None:
         return "%s: %s" % (query.name, error)
     if state == "25006":
-        return "%s writes, and query_io only runs what reads. %s" % (query.name, error)
+        return "%s %s" % (query.name, _one_query.NOT_READING % error)
     if state == "57014":
         return "%s did not end within timeout of %s." % (query.name, human_seconds(timeout))
     if state[:2] in ("21", "22", "23", "38", "39", "P0", "XX"):
@@ -283,55 +332,3 @@ def _text(name: str, text: Optional[str], path: Optional[str]) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise ResidencyError("%s: cannot read %s: %s." % (name, path, getattr(error, "strerror", None) or error)) from None
     return text or ""
-
-
-# Comments, strings and quoted names, which may hold a semicolon
-_QUOTED = re.compile(
-    r"--[^\n]*|/\*|(?<![a-zA-Z0-9_])[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\""
-    r"|(?<![a-zA-Z0-9_$])\$([a-zA-Z_]\w*)?\$.*?\$(?(1)\1|)\$|;",
-    re.DOTALL,
-)
-
-
-def _single(name: str, text: str) -> str:
-    """One statement, without its semicolon: with a second one, EXPLAIN would run that too, and not read-only."""
-    ends = [position for token, position in _tokens(text) if token == ";"]
-    bare = text[: ends[0]] if ends else text
-    if not _without_comments(bare):
-        raise ResidencyError("%s is empty." % name)
-    if ends and _without_comments(text[ends[0] :].replace(";", " ")):
-        raise ResidencyError("%s holds more than one statement: give each a query of its own." % name)
-    return bare.strip()
-
-
-def _tokens(text: str) -> Iterator[Tuple[str, int]]:
-    position = 0
-    while True:
-        found = _QUOTED.search(text, position)
-        if not found:
-            return
-        position = _comment_end(text, found.start()) if found.group() == "/*" else found.end()
-        yield found.group(), found.start()
-
-
-def _comment_end(text: str, start: int) -> int:
-    """These nest."""
-    depth = 0
-    for found in re.finditer(r"/\*|\*/", text[start:]):
-        depth += 1 if found.group() == "/*" else -1
-        if depth == 0:
-            return start + found.end()
-    return len(text)
-
-
-def _without_comments(text: str) -> str:
-    left, end = "", 0
-    for token, position in _tokens(text):
-        left += text[end:position]
-        if token == "/*":
-            end = _comment_end(text, position)
-        elif token.startswith("--"):
-            end = position + len(token)
-        else:
-            end = position
-    return (left + text[end:]).strip()

@@ -88,7 +88,7 @@ def snapshot_rows(session: Session, snapshot: str) -> List[Row]:
     return session.rows(
         "SELECT segment_no, tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment,"
         " blocks, wanted, in_shared_buffers, resident, gone, heat"
-        " FROM residency_snapshot_segments(%s) WHERE wanted > 0",
+        " FROM @extschema@.residency_snapshot_segments(%s::text) WHERE wanted > 0",
         (snapshot,),
     )
 
@@ -104,7 +104,7 @@ def whole_rows(session: Session, places: Iterable[Place]) -> List[Row]:
             place_of(row): row["only_in_buffers"]
             for row in session.rows(
                 "SELECT tablespace::bigint, database::bigint, relfilenumber::bigint, blocks - in_page_cache AS only_in_buffers"
-                " FROM residency_shared_buffers(true)"
+                " FROM @extschema@.residency_shared_buffers(true)"
                 " WHERE fork = 'main' AND database = %s AND relfilenumber = ANY (%s::bigint[]::oid[])",
                 (database, numbers),
             )
@@ -112,7 +112,7 @@ def whole_rows(session: Session, places: Iterable[Place]) -> List[Row]:
         for row in session.rows(
             "SELECT NULL::int AS segment_no, tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment,"
             " blocks, blocks AS wanted, 0::bigint AS in_shared_buffers, resident, 0::bigint AS gone, 0::float8 AS heat"
-            " FROM residency_segments(%s) WHERE fork = 'main' AND blocks > 0 AND database = %s"
+            " FROM @extschema@.residency_segments(%s::oid) WHERE fork = 'main' AND blocks > 0 AND database = %s"
             " AND relfilenumber = ANY (%s::bigint[]::oid[]) ORDER BY tablespace, relfilenumber, segment",
             (database, database, numbers),
         ):
@@ -131,7 +131,7 @@ def job_outcome(session: Session, job: int) -> Dict[Tuple[Place, str, int], Row]
         (place_of(row), row["fork"], row["segment"]): row
         for row in session.rows(
             "SELECT tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment, loaded, over_budget, failed, reason"
-            " FROM residency_job_segments(%s)",
+            " FROM @extschema@.residency_job_segments(%s::int4)",
             (job,),
         )
     }

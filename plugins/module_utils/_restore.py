@@ -41,14 +41,14 @@ _JOBS = """
 SELECT job, snapshot, generation, state, wanted, settled, loaded, extra, over_budget, failed, budget_bytes, rate_bytes, time_limit,
        buffers_wanted, buffers_resident, buffers_loaded, message,
        extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at)::float8 AS seconds
-FROM residency_jobs
+FROM @extschema@.residency_jobs
 """
-_START = "SELECT residency_restore_start(%s, %s::jsonb) AS job"
+_START = "SELECT @extschema@.residency_restore_start(%s::text, %s::jsonb) AS job"
 # of the newest ones; a job with a rate of its own tells that rate, not the host's
 _SPEED = """
 SELECT array_agg(job ORDER BY job) AS jobs, sum(loaded)::bigint AS loaded, sum(seconds)::float8 AS seconds
 FROM (SELECT job, loaded, extract(epoch FROM finished_at - started_at) AS seconds
-      FROM residency_jobs
+      FROM @extschema@.residency_jobs
       WHERE state = 'done' AND rate_bytes IS NULL AND loaded >= %s AND finished_at > started_at
       ORDER BY job DESC LIMIT 3) AS newest
 HAVING count(*) > 0
@@ -244,7 +244,7 @@ def _find(session: Session, options: Options) -> Tuple[Optional[Row], Optional[R
 def _job(session: Session, number: int) -> Row:
     job = session.row(_JOBS + " WHERE job = %s", (number,))
     if job is None:
-        known = session.rows("SELECT job FROM residency_jobs ORDER BY job")
+        known = session.rows("SELECT job FROM @extschema@.residency_jobs ORDER BY job")
         raise ResidencyError(
             "There is no job %d here; %s."
             % (number, "there is " + ", ".join(str(row["job"]) for row in known) if known else "there is none at all")
@@ -285,6 +285,8 @@ def _start_call(snapshot: Optional[Row], selection: Selection, options: Options)
         if getattr(options, option):
             given[option] = True
     given.update(_selection.start_options(selection))
+    if snapshot is None:
+        given.pop("segments", None)  # the server refuses them without one, an empty list too
     return (None if snapshot is None else _snapshot.full_name(snapshot)), json.dumps(given)
 
 
@@ -423,7 +425,7 @@ def _plan(
 ) -> Dict[str, Any]:
     """Check mode: what a job would load, what of it has room, and how long that would take."""
     result = _result(session, snapshot, None, selection)
-    budget: int = session.only_row("SELECT budget_bytes FROM residency_budget()")["budget_bytes"]
+    budget: int = session.only_row("SELECT budget_bytes FROM @extschema@.residency_budget()")["budget_bytes"]
     if options.budget is not None:
         budget = min(budget, options.budget)
     total = selection.measurement.total

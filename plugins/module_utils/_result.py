@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import Any, Callable, Dict
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pgfleet.cache.plugins.module_utils import _connection
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 
 def finish(module: AnsibleModule, run: Callable[[AnsibleModule], Dict[str, Any]], empty: Dict[str, Any]) -> None:
     """Run, and end the module; ``empty`` has the keys that every result has."""
     failure = None
+    _connection.application_name = "pgfleet.cache %s" % module._name.rpartition(".")[2]
     try:
         result = run(module)
     except ResidencyError as error:

@@ -103,7 +103,7 @@ def of_relations(session: Session, wish: Wish, job: Optional[int] = None) -> Sel
 def of_job(session: Session, job: Row) -> Selection:
     """A job without a snapshot whose patterns nobody gave: what it has dealt with."""
     rows = session.rows(
-        "SELECT DISTINCT database::bigint, tablespace::bigint, relfilenumber::bigint FROM residency_job_relations(%s)", (job["job"],)
+        "SELECT DISTINCT database::bigint, tablespace::bigint, relfilenumber::bigint FROM @extschema@.residency_job_relations(%s::int4)", (job["job"],)
     )
     selection = Selection(everything=False, whole=sorted(place_of(row) for row in rows))
     _measure(session, selection, job["job"])
@@ -211,7 +211,7 @@ def missing_buffers(session: Session, selection: Selection) -> int:
     """About how many of them a job would bring back: counted by relation, and no more than there is room for."""
     buffers = session.rows(
         "SELECT tablespace::bigint, database::bigint, relfilenumber::bigint, sum(blocks)::bigint AS blocks"
-        " FROM residency_shared_buffers(false) GROUP BY tablespace, database, relfilenumber"
+        " FROM @extschema@.residency_shared_buffers(false) GROUP BY tablespace, database, relfilenumber"
     )
     now = {place_of(row): row["blocks"] for row in buffers}
     wanted: Dict[Place, int] = {}

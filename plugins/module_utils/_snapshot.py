@@ -47,8 +47,8 @@ COLUMNS = (
     "current",
     "measure",
 )
-_TAKE = "SELECT %s FROM residency_snapshot(%%s, %%s, %%s)" % ", ".join(COLUMNS)
-_DROP = "SELECT residency_drop_snapshot(%s) AS removed"
+_TAKE = "SELECT %s FROM @extschema@.residency_snapshot(%%s::text, %%s::int4, %%s::bool)" % ", ".join(COLUMNS)
+_DROP = "SELECT @extschema@.residency_drop_snapshot(%s::text) AS removed"
 
 
 def check_name(name: str, generation_allowed: bool) -> None:
@@ -89,7 +89,7 @@ def full_name(snapshot: Row) -> str:
 
 
 def list_all(session: Session) -> List[Row]:
-    return session.rows("SELECT %s FROM residency_snapshots() ORDER BY name, generation" % ", ".join(COLUMNS))
+    return session.rows("SELECT %s FROM @extschema@.residency_snapshots() ORDER BY name, generation" % ", ".join(COLUMNS))
 
 
 def select(snapshots: List[Row], name: str) -> List[Row]:
@@ -324,7 +324,7 @@ def _measure(session: Session, generations: List[Row]) -> Tuple[int, Optional[Ro
         if one["wanted"] <= most:
             break
         exists: int = session.only_row(
-            "SELECT coalesce(sum(wanted - gone), 0)::bigint AS blocks FROM residency_snapshot_relations(%s)", (full_name(one),)
+            "SELECT coalesce(sum(wanted - gone), 0)::bigint AS blocks FROM @extschema@.residency_snapshot_relations(%s::text)", (full_name(one),)
         )["blocks"]
         if exists > most:
             most, fullest = exists, one
@@ -362,7 +362,7 @@ def _contents(session: Session, snapshot: Optional[Row]) -> Tuple[Dict[Place, in
         return {}, Names()
     label = full_name(snapshot)
     rows = session.rows(
-        "SELECT database::bigint, tablespace::bigint, relfilenumber::bigint, wanted FROM residency_snapshot_relations(%s) WHERE wanted > 0",
+        "SELECT database::bigint, tablespace::bigint, relfilenumber::bigint, wanted FROM @extschema@.residency_snapshot_relations(%s::text) WHERE wanted > 0",
         (label,),
     )
     return {_residency.place_of(row): row["wanted"] for row in rows}, _names.of_snapshot(session, label) or Names()

@@ -30,7 +30,11 @@ extends_documentation_fragment:
 options:
   query:
     description:
-      - The query, one statement.
+      - The query, one C(SELECT), C(VALUES), C(TABLE) or C(WITH) that only reads. The server decides whether it is. It also plans the query for
+        that, before the first run and before each further one.
+      - What O(query) means by names, dates and times is what it means in a session of O(login_user) in O(login_db), with the
+        C(search_path), C(TimeZone), C(IntervalStyle), C(array_nulls) and C(transform_null_equals) that this role and
+        database have. O(settings) can set others.
     type: str
   queries:
     description:
@@ -80,6 +84,15 @@ options:
       - The name under which the caller holds the host's lock. The role C(cache_cold_test) does, for all it does on a host.
         Without it, the module takes the lock for itself.
     type: str
+  trusted_owners:
+    description:
+      - Roles whose functions and views a query may run with the rights of the login role.
+      - A query calls functions by its operators, in views and in the expressions of indexes. When the login role is a superuser, may create roles,
+        or may read or write all data or files of the host, and the database has functions or views of a role that may not, the module
+        fails, unless they are named here. Log in as a role that has no more rights than the query needs instead, where there is one.
+    type: list
+    elements: str
+    default: []
 attributes:
   check_mode:
     support: full
@@ -293,7 +306,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._result import finis
 def run(module: AnsibleModule) -> Dict[str, Any]:
     check_options(module.params)
     queries = queries_of(module.params)
-    with closing(connect(module.params)) as session:
+    with closing(connect(module.params, own_meaning=True)) as session:
         return measure(session, module.params, queries, module.check_mode)
 
 
@@ -316,6 +329,7 @@ def main() -> None:
             timeout={"type": "int", "default": 600},
             plan={"type": "bool", "default": True},
             lock={"type": "str"},
+            trusted_owners={"type": "list", "elements": "str", "default": []},
         ),
         mutually_exclusive=[("query", "queries")],
         required_one_of=[("query", "queries")],

@@ -274,6 +274,31 @@ def test_check_mode_before_the_extension_is_installed(cluster, as_postgres, logi
     ]
 
 
+def test_extension_of_a_database(cluster, four_runs):
+    """Created, moved and dropped; on another database than the one whose host is compared."""
+    cluster.sql("DROP DATABASE IF EXISTS made")
+    cluster.sql("CREATE DATABASE made")
+
+    def there():
+        return cluster.sql("SELECT extnamespace::regnamespace FROM pg_extension WHERE extname = 'pg_residency'", "made")
+
+    try:
+        create = four_runs("residency_extension", (True, True, False, False), databases=["made"])
+        assert there() == "public" and create[0]["diff"]["after"] == "made: 0.3.0\n"
+        assert [one["databases"][0]["version"] for one in create] == ["0.3.0"] * 4
+        four_runs("residency_extension", (True, True, False, False), databases=["made"], schema="Of its own")
+        assert there() == '"Of its own"'
+        drop = four_runs("residency_extension", (True, True, False, False), databases=["made"], state="absent")
+        assert there() == "" and "postgres" in drop[1]["needed_by"] and "made" not in drop[1]["needed_by"]
+    finally:
+        cluster.sql("DROP DATABASE made")
+
+
+def test_a_query_changes_nothing(cluster, four_runs):
+    for result in four_runs("server_query", (False,) * 4, query="SELECT 1 AS one", checkpoint=True):
+        assert (result["query_result"], result["queries"]) == ([{"one": 1}], ["CHECKPOINT"])
+
+
 def changes(output):
     """Of the host; localhost has a line of its own."""
     return int(re.search(r"^db1 .*changed=(\d+)", output.split("PLAY RECAP")[1], re.MULTILINE).group(1))

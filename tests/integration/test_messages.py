@@ -31,6 +31,8 @@ MISSING = (
 MOMENT = (
     "it has to be a date and time with a zone, such as '2026-11-21 06:00+01:00' or '2026-11-21 06:00 Europe/Berlin'."
 )
+NO_QUERY = "query 1 is not a query that only reads: it has to be one SELECT, VALUES, TABLE or WITH. PostgreSQL says: "
+SEVERAL = "query 1 holds more than one statement: give each a query of its own."
 
 BAD_INPUT = [
     # values
@@ -133,6 +135,21 @@ BAD_INPUT = [
      "With scope host nobody logs in: set method to restart, or leave shared_buffers out of layers."),
     (EVICT, {"scope": "host"}, "scope host takes root, who alone may write to /proc/sys/vm/drop_caches: become root."),
     (EVICT, {"layers": ["shared_buffers"]}, "PostgreSQL 15 empties its shared buffers only by a restart: set method to restart."),
+    # the extension in databases
+    ("residency_extension", {"databases": []}, "databases is empty: name at least one, or all."),
+    ("residency_extension", {"databases": ["nowhere"]}, "In 1 of 1 databases: nowhere: Cannot connect to PostgreSQL: *database \"nowhere\" does not"
+     " exist. Correct databases."),
+    ("residency_extension", {"databases": ["postgres"], "functions": ["nothing"]}, "In 1 of 1 databases: postgres: The extension is 0.3.0 and lacks nothing:"
+     " install a package of a version that has them, or DROP EXTENSION pg_residency there and run this again."),
+    ("residency_extension", {"databases": ["postgres"], "schema": "open"}, "In 1 of 1 databases: postgres: In schema open PUBLIC may create or replace"
+     " objects: name another with schema."),
+    # what the roles ask
+    ("server_query", {"query": "SELECT 1; SELECT 2"}, "The query holds more than one statement: give each a query of its own."),
+    ("server_query", {"query": "DROP TABLE passenger"}, "The query is not a query that only reads: it has to be one SELECT, VALUES, TABLE or WITH."
+     " PostgreSQL says: cannot open DROP TABLE query as cursor."),
+    ("server_query", {"query": "SELECT * FROM passenger"}, "PostgreSQL says: relation \"passenger\" does not exist."),
+    ("server_query", {"query": "SELECT 1", "login_db": "nowhere"}, "Cannot connect to PostgreSQL: *database \"nowhere\" does not exist."
+     " Correct login_db."),
     # queries
     (IO, {"query": "SELECT 1", "repeat": 0}, "repeat is 0: it has to be from 1 to 1000."),
     (IO, {"query": "SELECT 1", "timeout": 0}, "timeout is 0: it has to be from 1 to 2147483."),
@@ -142,11 +159,16 @@ BAD_INPUT = [
     (IO, {"queries": [{"path": "/nowhere.sql"}]}, "query 1: cannot read /nowhere.sql: No such file or directory."),
     (IO, {"queries": [{"name": "a", "query": "SELECT 1"}, {"name": "a", "query": "SELECT 2"}]},
      "Two queries are called 'a': each needs a name of its own."),
-    (IO, {"query": "SELECT 1; SELECT 2"}, "query 1 holds more than one statement: give each a query of its own."),
+    (IO, {"query": "SELECT 1; SELECT 2"}, SEVERAL),
     (IO, {"query": "-- nothing"}, "query 1 is empty."),
     (IO, {"query": "SELEC 1"}, "query 1: PostgreSQL says: syntax error at or near \"SELEC\"."),
-    (IO, {"query": "DELETE FROM passenger"}, "query 1 writes, and query_io only runs what reads. PostgreSQL says: cannot execute DELETE"
-     " in a read-only transaction."),
+    (IO, {"query": "DELETE FROM passenger"}, NO_QUERY + "cannot open DELETE query as cursor."),
+    (IO, {"query": "SHOW ALL"}, NO_QUERY + "SHOW is not allowed in a non-volatile function."),
+    (IO, {"query": "SELECT ''; DROP TABLE passenger"}, SEVERAL),
+    (IO, {"query": "SELECT 1 /* /* */ ; */; DROP TABLE passenger"}, SEVERAL),
+    (IO, {"query": "SELECT $$ $$; DROP TABLE passenger --"}, SEVERAL),
+    (IO, {"query": " ; "}, "query 1 is empty."),
+    (IO, {"query": "SELECT $1"}, "query 1: PostgreSQL says: there is no parameter $1."),
     (IO, {"query": "SELECT 1", "settings": {"nothing": 1}},
      "Setting nothing of query 1: PostgreSQL says: unrecognized configuration parameter \"nothing\"."),
     (IO, {"query": "SELECT 1", "login_db": "nowhere"}, "Cannot connect to PostgreSQL: *database \"nowhere\" does not exist."
@@ -189,7 +211,7 @@ def snapshots(cluster):
         if not name.endswith(".snapshot"):
             os.unlink(os.path.join(folder, name))
     cluster.start()
-    cluster.sql("SELECT FROM residency_snapshot('good')")
+    cluster.sql("SELECT FROM residency_snapshot('good'); CREATE SCHEMA IF NOT EXISTS open; GRANT CREATE ON SCHEMA open TO PUBLIC")
     good = os.path.join(folder, "good@1.snapshot")
     with open(good, "rb") as file:
         content = bytearray(file.read())

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import subprocess
 import time
@@ -22,6 +23,7 @@ TOGETHER = {
     "parallel_setup_cost": 0, "parallel_tuple_cost": 0, "min_parallel_table_scan_size": 0, "max_parallel_workers_per_gather": 2,
     "parallel_leader_participation": False, "jit": "off",
 }
+NO_QUERY = "query 1 is not a query that only reads: it has to be one SELECT, VALUES, TABLE or WITH. PostgreSQL says: "
 LOCK = "/dev/shm/pgfleet.cold_test"
 
 
@@ -123,17 +125,48 @@ def test_check_mode_runs_nothing(wide, as_postgres, login):
 
 def test_nothing_is_written(wide, as_postgres, login):
     queries = {
-        "INSERT INTO wide VALUES (0, '')": "query 1 writes, and query_io only runs what reads."
-        " PostgreSQL says: cannot execute INSERT in a read-only transaction.",
+        "INSERT INTO wide VALUES (0, '')": NO_QUERY + "cannot open INSERT query as cursor.",
+        "WITH x AS (DELETE FROM wide RETURNING i) SELECT i FROM x": NO_QUERY + "SELECT is not allowed in a non-volatile function.",
+        "CREATE TABLE wider AS SELECT * FROM wide": NO_QUERY + "cannot open CREATE TABLE AS query as cursor.",
+        "SELECT * INTO wider FROM wide": NO_QUERY + "cannot open SELECT INTO query as cursor.",
+        "SELECT nextval('counter')": NO_QUERY + "cannot execute nextval() in a read-only transaction.",
         "SELECT 1; COMMIT; DROP TABLE wide": "query 1 holds more than one statement: give each a query of its own.",
         "SELECT pg_sleep(30)": "query 1 did not end within timeout of 1.0 s.",
         "SELECT nothing FROM wide": "query 1: PostgreSQL says: column \"nothing\" does not exist.",
     }
+    wide.sql("CREATE SEQUENCE counter")
     before = wide.sql("SELECT count(*) FROM wide")
     results = as_postgres(*(task(IO, query=query, timeout=1, **login) for query in queries))
     assert [one["msg"] for one in results] == list(queries.values())
     assert [keys(one) for one in results] == [documented(IO)] * len(queries)
     assert wide.sql("SELECT count(*) FROM wide") == before
+
+
+# What a client takes for one statement is several for the server.
+SMUGGLED = (
+    "SELECT 1 AS é$a$; COMMIT; DROP TABLE victim; COMMIT; BEGIN; EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT 1 AS é$a$",
+    "SELECT 1 AS \U00010400$a$; COMMIT; DROP TABLE victim; BEGIN; SELECT 1 AS \U00010400$a$",
+    "SELECT $é$ $é$; COMMIT; DROP TABLE victim; BEGIN; SELECT $é$ $é$",
+    "SELECT U&'\\'; COMMIT; DROP TABLE victim; BEGIN; SELECT ''",
+    "SELECT '\\'; COMMIT; DROP TABLE victim; BEGIN; SELECT ''",
+    "SELECT 1--\r; COMMIT; DROP TABLE victim; BEGIN; SELECT 1",
+    "COMMIT; DROP TABLE victim",
+    "SELECT pg_catalog.query_to_xml('DROP TABLE victim', true, true, '')",
+)
+
+
+@pytest.mark.parametrize("environment", sorted(glob.glob(os.environ["HOST_ENVIRONMENTS"] + "/host-3.11-*")), ids=os.path.basename)
+def test_several_statements_in_one(wide, as_postgres, login, environment):
+    wide.sql("CREATE TABLE IF NOT EXISTS victim ()")
+    for settings in ({}, {"standard_conforming_strings": "off"}):
+        for check in (True, False):
+            results = as_postgres(
+                *(task(IO, check=check, query=query, settings=settings, **login) for query in SMUGGLED),
+                vars={"ansible_python_interpreter": environment + "/bin/python"},
+            )
+            assert "victim" in wide.sql("SELECT relname FROM pg_class WHERE relname = 'victim'")
+            for query, result in zip(SMUGGLED[:-1], results):
+                assert result["failed"], query
 
 
 def test_others_at_work_are_noticed(wide, as_postgres, login):

@@ -261,6 +261,7 @@ pg_residency_buffers_main(Datum unused)
 	listen_to_signals();
 	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
 	BackgroundWorkerInitializeConnectionByOid(task.database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
+	compat_no_transaction_timeout();
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "residency buffers",
 											   ALLOCSET_DEFAULT_SIZES));
 	if (!job_read(task.job, &job) || job.state != JOB_RUNNING)

@@ -16,6 +16,7 @@
 #include "pgstat.h"
 #include "postmaster/bgwriter.h"
 #include "storage/buf_internals.h"
+#include "utils/guc.h"
 #include "utils/rel.h"
 #include "utils/relmapper.h"
 #if PG_VERSION_NUM >= 160000
@@ -56,6 +57,15 @@ typedef Oid RelFileNumber;
 	RelidByRelfilenumber(tablespace, relfilenumber)
 #define compat_map_to_relfilenumber(oid, shared) RelationMapOidToFilenumber(oid, shared)
 #endif
+
+/* 17 has a timeout that ends workers, too, and that the owner of a database may set for it */
+static inline void
+compat_no_transaction_timeout(void)
+{
+#if PG_VERSION_NUM >= 170000
+	SetConfigOption("transaction_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
+#endif
+}
 
 static inline void
 compat_init_tag(BufferTag *tag, Oid tablespace, Oid database,

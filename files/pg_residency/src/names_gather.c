@@ -376,6 +376,7 @@ pg_residency_names_main(Datum unused)
 	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
 	/* one that allows no connections is asked for no more than that */
 	BackgroundWorkerInitializeConnectionByOid(task.database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
+	compat_no_transaction_timeout();
 	MemoryContextSwitchTo(TopMemoryContext);
 	initStringInfo(&answer);
 	StartTransactionCommand();

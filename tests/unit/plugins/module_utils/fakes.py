@@ -165,6 +165,7 @@ class Session:
 
     def __init__(self, **answers):
         self.answers = answers
+        self.schema = ""
         self.queries = []
         self.asked = []  # parameters of each statement
 
@@ -175,6 +176,7 @@ class Session:
         pass  # tests/integration asks a server
 
     def rows(self, sql, params=()):
+        sql = sql.replace("@extschema@.", "")
         self.asked.append((sql, params))
         for key, answer in self.answers.items():
             if key in sql:
@@ -189,7 +191,7 @@ class Session:
         return self.rows(sql, params)[0]
 
     def record(self, sql, params=()):
-        self.queries.append(sql % tuple(repr(value) for value in params))
+        self.queries.append(sql.replace("@extschema@.", "") % tuple(repr(value) for value in params))
 
     def change(self, sql, params=()):
         self.record(sql, params)

@@ -5,6 +5,11 @@
 
 from __future__ import annotations
 
+import ast
+import glob
+import os
+import re
+
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _connection
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -70,3 +75,31 @@ def test_new_enough(found):
 def test_older_than_the_collection(found):
     with pytest.raises(ResidencyError, match=r"pg_residency is version .*, this collection needs 0\.3\.0 or newer: update it\."):
         _connection._require_version("Extension", found, "update it")
+
+
+PLUGINS = os.path.join(os.path.dirname(_connection.__file__), "..")
+
+
+def texts(path):
+    with open(path, encoding="utf-8") as file:
+        return [node.value for node in ast.walk(ast.parse(file.read())) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def test_there_is_one_door():
+    for path in glob.glob(PLUGINS + "/mod*/*.py"):
+        if os.path.basename(path) != "_connection.py":
+            with open(path, encoding="utf-8") as file:
+                assert not re.search(r"psycopg\w*\.connect|connect_to_db|import psycopg", file.read()), path
+    for path in glob.glob(PLUGINS + "/../roles/*/tasks/*.yml"):
+        with open(path, encoding="utf-8") as file:
+            assert "community.postgresql." not in file.read(), path
+
+
+def test_statements_name_the_schema_of_the_extension():
+    """In the search path it is not, and a call without it would fail only when it is reached."""
+    statements = [text for path in glob.glob(PLUGINS + "/module_utils/*.py") for text in texts(path) if re.search(r"\b(SELECT|FROM)\b", text)]
+    assert len(statements) > 50
+    for text in statements:
+        # what a message tells the operator to run is not ours
+        for found in re.finditer(r"(\S*)\bresidency_(?!cancel)\w+\(|FROM (\S*)residency_jobs", text):
+            assert (found.group(1) or found.group(2) or "").lstrip("(") in ("@extschema@.", "%s."), text

@@ -80,7 +80,7 @@ def server(**more):
             counted("relation", 6, 16002),
         ],
         "current_setting('shared_buffers')": [{"blocks": 1000}],
-        "residency_segments()": [segment(16001), segment(16003)],
+        "residency_segments(": [segment(16001), segment(16003)],
         "residency_current_names": NAMES,
         "pg_database": DATABASES,
         "residency_snapshots": [snapshot_row()],

@@ -104,13 +104,8 @@ def test_no_connection(libpq, message):
     assert _connection.explain_connection("unable to connect to database: " + libpq) == message
 
 
-class Pooled:
-    def get_backend_pid(self):
-        return 4711
-
-
 def test_pooler():
-    assert says(_connection._refuse_pooler, Session(pg_backend_pid=[{"pid": 1}]), Pooled()) == (
+    assert _connection.explain_connection("FATAL:  unsupported startup parameter: options\n") == (
         "This connection goes through a pooler such as pgbouncer: point login_port, login_host or login_unix_socket at"
         " PostgreSQL itself."
     )
@@ -118,8 +113,7 @@ def test_pooler():
 
 def extension(version, library="0.3.0", block_size=8192):
     return Session(
-        pg_extension=[{"database": "postgres", "extversion": version, "schema": "public", "block_size": block_size}],
-        set_config=[],
+        pg_extension=[{"database": "postgres", "extversion": version, "schema": "public", "block_size": block_size, "stranger": None}],
         residency_version=[{"version": library}],
     )
 

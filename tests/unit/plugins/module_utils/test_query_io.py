@@ -17,40 +17,6 @@ MIB = 1 << 20
 SERVER = Server(100, "/data")
 
 
-@pytest.mark.parametrize(
-    ("text", "single"),
-    [
-        ("SELECT 1", "SELECT 1"),
-        (" SELECT 1 ;; ", "SELECT 1"),
-        ("SELECT ';' ; -- x;", "SELECT ';'"),
-        ("SELECT $$;$$, $a$;$b$;$a$;", "SELECT $$;$$, $a$;$b$;$a$"),
-        (r"SELECT E'\';' ", r"SELECT E'\';'"),
-        ('SELECT "a;b" /* ; /* ; */ ; */', 'SELECT "a;b" /* ; /* ; */ ; */'),
-        ("SELECT a$b$c; /* the end */", "SELECT a$b$c"),
-    ],
-)
-def test_one_statement(text, single):
-    assert _query_io._single("q", text) == single
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("SELECT 1; COMMIT; DROP TABLE t", "q holds more than one statement: give each a query of its own."),
-        ("SELECT ''; DROP TABLE t", "q holds more than one statement: give each a query of its own."),
-        ("SELECT 1 /* /* */ ; */; DROP TABLE t", "q holds more than one statement: give each a query of its own."),
-        ("SELECT $$ $$; DROP TABLE t --", "q holds more than one statement: give each a query of its own."),
-        ("", "q is empty."),
-        (" ; ", "q is empty."),
-        ("-- nothing\n", "q is empty."),
-    ],
-)
-def test_not_one_statement(text, message):
-    with pytest.raises(ResidencyError) as caught:
-        _query_io._single("q", text)
-    assert str(caught.value) == message
-
-
 def test_queries(tmp_path):
     path = tmp_path / "q.sql"
     path.write_text("SELECT 2;\n")
@@ -61,8 +27,13 @@ def test_queries(tmp_path):
     }
     assert _query_io.queries_of(params) == [
         ("query 1", "SELECT 1", {"work_mem": "1MB", "jit": "off", "random_page_cost": "1.1"}),
-        ("two", "SELECT 2", {"work_mem": "1MB", "jit": "on", "random_page_cost": "1.1"}),
+        ("two", "SELECT 2;", {"work_mem": "1MB", "jit": "on", "random_page_cost": "1.1"}),
     ]
+
+
+def test_no_character_that_postgresql_has_not():
+    with pytest.raises(ResidencyError, match="query 1 holds a NUL character"):
+        _query_io.queries_of({"query": "SELECT '\0'", "queries": None, "settings": {}})
 
 
 def process(pid, title="postgres: user db [local] SELECT"):

@@ -108,7 +108,7 @@ def server(snapshots, before, now, names=(), after=(), taken=None, exists=None):
             "residency_snapshot_names": [list(names), NAMES] if before is not None else NAMES,
             "sum(wanted - gone)": [{"blocks": exists}],
             "residency_snapshot_relations": [before, now] if before is not None else now,
-            "residency_segments()": [cached_row(row["relfilenumber"], row["wanted"]) for row in now],
+            "residency_segments(": [cached_row(row["relfilenumber"], row["wanted"]) for row in now],
             "residency_current_names": NAMES,
         }
     )
@@ -129,7 +129,7 @@ def test_take():
     assert result["difference"] is None
     assert result["diff"]["after"] == "table public.boarding_pass in postgres_air: 3.12 MB\n"
     assert [(row["relation"], row["wanted"]) for row in result["relations"]] == [("public.boarding_pass", 400)]
-    assert len(result["queries"]) == 1 and result["queries"][0].endswith("FROM residency_snapshot('warm', 2, False)")
+    assert len(result["queries"]) == 1 and result["queries"][0].endswith("FROM residency_snapshot('warm'::text, 2::int4, False::bool)")
 
 
 def test_take_says_what_is_different():

@@ -1,0 +1,46 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a text is one query that only reads, by the server's word: only its own parser knows where a statement ends."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, sqlstate
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+
+NOT_READING = "is not a query that only reads: it has to be one SELECT, VALUES, TABLE or WITH. %s"
+
+# Opens the text as a read-only cursor, and does not run it. It needs a server with libxml, as all packages of PostgreSQL are;
+# others fail after the cursor was opened, with the SQLSTATE of what is not supported.
+_OPEN = "SELECT 1 AS opened FROM pg_catalog.query_to_xmlschema(%s::pg_catalog.text, true, false, ''::pg_catalog.text)"
+
+
+def refusal(session: Session, text: str) -> Optional[str]:
+    """What is wrong with it, None if nothing is. Within a transaction, which an error ends. Other errors are the server's."""
+    try:
+        session.rows(_OPEN, (text,))
+    except ResidencyError as error:
+        state = sqlstate(error.__cause__)
+        if state not in ("42P11", "0A000", "25006"):  # invalid_cursor_definition, feature_not_supported, read_only_sql_transaction
+            raise
+        if state == "42P11" and _opens(session, "SELECT 1;\n" + text) is None:
+            return "is empty."
+        if state == "42P11" and _opens(session, "EXPLAIN " + text) == "42P11":
+            return "holds more than one statement: give each a query of its own."
+        return NOT_READING % error
+    return None
+
+
+def _opens(session: Session, text: str) -> Optional[str]:
+    """None, or the SQLSTATE of why not."""
+    session.command("ROLLBACK")
+    session.command("BEGIN READ ONLY")
+    try:
+        session.rows(_OPEN, (text,))
+    except ResidencyError as error:
+        return sqlstate(error.__cause__)
+    return None

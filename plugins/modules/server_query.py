@@ -1,0 +1,116 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: server_query
+short_description: Ask the server with one query that only reads
+version_added: 0.2.0
+description:
+  - Runs one C(SELECT), C(VALUES), C(TABLE) or C(WITH) in a read-only transaction and returns its rows. The server decides whether it is one
+    statement that only reads.
+  - The search path is C(pg_catalog, pg_temp), whatever the role, the database and the cluster have set, and so are time zone, date style,
+    timeouts and all else that could change what a query returns. A name in another schema needs that schema before it.
+author:
+  - The pgfleet.cache authors (@pgfleet)
+extends_documentation_fragment:
+  - community.postgresql.postgres
+  - pgfleet.cache.attributes
+  - pgfleet.cache.attributes.login
+options:
+  query:
+    description:
+      - The query. A parameter is C(%(name)s); with O(named_args), a percent sign is written twice.
+    type: str
+    required: true
+  named_args:
+    description:
+      - The values of its parameters.
+    type: dict
+    default: {}
+  checkpoint:
+    description:
+      - Run a C(CHECKPOINT) first, which check mode leaves out.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+    details:
+      - Nothing is ever changed.
+seealso:
+  - module: community.postgresql.postgresql_query
+"""
+
+EXAMPLES = r"""
+- name: Ask which databases there are
+  pgfleet.cache.server_query:
+    query: SELECT datname FROM pg_database WHERE datallowconn AND datname <> %(name)s
+    named_args:
+      name: postgres
+  become: true
+  become_user: postgres
+  register: found
+"""
+
+RETURN = r"""
+msg:
+  description: How many rows it has, in one sentence.
+  returned: always
+  type: str
+  sample: The query has 2 rows.
+query_result:
+  description: The rows, by the names of their columns. What JSON has no type for is a text.
+  returned: always
+  type: list
+  elements: dict
+  sample: [{"datname": "sales"}, {"datname": "template1"}]
+rowcount:
+  description: How many they are.
+  returned: always
+  type: int
+  sample: 2
+queries:
+  description: C(CHECKPOINT), if it was run, or would have been in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+"""
+
+from contextlib import closing
+from typing import Any, Dict
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
+from ansible_collections.pgfleet.cache.plugins.module_utils._server_query import ask, empty_result
+
+
+def run(module: AnsibleModule) -> Dict[str, Any]:
+    with closing(connect(module.params)) as session:
+        return ask(session, module.params, module.check_mode)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec=module_argument_spec(
+            query={"type": "str", "required": True},
+            named_args={"type": "dict", "default": {}},
+            checkpoint={"type": "bool", "default": False},
+        ),
+        supports_check_mode=True,
+    )
+    finish(module, run, empty_result())
+
+
+if __name__ == "__main__":
+    main()

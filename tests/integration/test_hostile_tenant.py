@@ -1,0 +1,222 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The owner of a database, and who may create objects in public, against every module and the playbooks: nothing of theirs runs with
+other rights than their own, and nothing that they have set changes a result.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+
+import hostile
+import pytest
+from cluster import MAJOR, run
+from conftest import PASSWORD
+from playbook import documented, keys, task
+
+ENVIRONMENTS = sorted(glob.glob(os.environ["HOST_ENVIRONMENTS"] + "/host-3.11-*"))
+REFUSED = (
+    " has functions or views of tenant, and a query can run them with the rights of the login role: log in as a role that has no more rights"
+    " than the query needs, or name those whom you trust with all of them in trusted_owners."
+)
+
+
+@pytest.fixture(scope="module")
+def shop(cluster, machine):
+    """Database shop is the tenant's; in postgres, he may create in public, as anyone could before PostgreSQL 15."""
+    shop = machine("hostile")
+    shop.sql("CREATE EXTENSION pg_residency")
+    shop.sql("CREATE ROLE tenant LOGIN; CREATE ROLE monitor LOGIN PASSWORD '%s' IN ROLE pg_monitor" % PASSWORD)
+    shop.sql("CREATE DATABASE shop OWNER tenant")
+    shop.sql("SET SESSION AUTHORIZATION tenant; CREATE SCHEMA evil", "shop")
+    shop.sql("GRANT CREATE ON SCHEMA public TO tenant")
+    hostile.plant(shop, "shop", "evil", casts=True)
+    hostile.plant(shop, "shop", "public")
+    hostile.plant(shop, "postgres", "public")
+    shop.sql("SET SESSION AUTHORIZATION tenant;" + hostile.TABLES, "shop")
+    shop.goods = shop.file_of("goods", "shop")
+    shop.trap = hostile.Log(shop)
+    return shop
+
+
+def superuser(shop):
+    return shop.sql("SELECT rolsuper FROM pg_roles WHERE rolname = 'tenant'") == "t"
+
+
+@pytest.fixture
+def nothing_sprung(shop):
+    shop.trap.sprung()
+    yield
+    assert shop.trap.sprung() == []
+    assert not superuser(shop)
+
+
+@pytest.fixture(scope="module")
+def set_up(shop):
+    """After the tests that compare with a database that has no such settings."""
+    hostile.configure(shop, "DATABASE shop", MAJOR)
+    hostile.configure(shop, "ROLE monitor", MAJOR)
+    return shop
+
+
+def login(shop, database="postgres"):
+    return {"login_port": shop.port, "login_unix_socket": shop.socket, "login_db": database}
+
+
+def tasks(shop, database):
+    """Every module that logs in, in check mode and really."""
+    there = login(shop, database)
+    everything = ["databases", "relations", "segments", "snapshots", "jobs", "capabilities"]
+    both = [
+        ("residency_extension", {"databases": ["postgres", "shop"]}),
+        ("residency_snapshot", {"name": "trap"}),
+        ("residency_restore", {"name": "trap", "min_residency": 0}),
+        ("residency_restore", {"name": "trap", "relations": ["*goods*"], "shared_buffers": True, "min_residency": 0}),
+        ("residency_restore", {"name": "whole", "fallback_relations": ["*goods*"], "min_residency": 0}),
+        ("residency_info", {"subset": everything}),
+        ("residency_info", {"subset": ["relations"], "databases": ["sh*"], "relations": ["goods"]}),
+        ("residency_info", {"subset": ["buffers"], "relation": "goods", "databases": ["shop"]}),
+        ("residency_info", {"snapshot": "trap", "min_residency": 0, "wait": True}),
+        ("cache_evict", {}),
+        ("cache_evict", {"scope": "relation", "relations": ["goods"]}),
+        ("query_io", {"query": "SELECT count(*) FROM goods WHERE good = 1"}),
+        ("server_query", {"query": "SELECT count(*) FROM pg_class WHERE oid = 1 AND relname LIKE 'x%'", "checkpoint": True}),
+        ("residency_snapshot", {"name": "trap", "state": "absent"}),
+    ]
+    return [task(module, check=check, diff=True, **dict(there, **arguments)) for module, arguments in both for check in (False, True)]
+
+
+def test_the_trap_springs(shop):
+    """A superuser's plain statements, with the search path that there is by default and the one that the tenant sets."""
+    assert shop.sql("SELECT count(*) FROM pg_class WHERE oid = 1::int4", "shop") != ""
+    assert any("operator (pg_catalog.oid, pg_catalog.int4) runs as postgres" in one for one in shop.trap.sprung())
+    assert superuser(shop)
+    shop.sql("ALTER ROLE tenant NOSUPERUSER")
+    shop.sql("SET search_path = evil, pg_catalog; SELECT current_database(), sum(1), (SELECT count(*) FROM pg_extension)", "shop")
+    found = " ".join(shop.trap.sprung())
+    for name in ("function current_database()", "view pg_extension"):
+        assert name in found
+    assert superuser(shop)
+    shop.sql("ALTER ROLE tenant NOSUPERUSER")
+    assert shop.trap.sprung() == []
+
+
+def info(results):
+    """What does not change by itself."""
+    for result in results:
+        assert not result.get("failed"), result["msg"]
+    return [
+        (sorted(str(row["database"]) for row in result["databases"]), sorted({str(row["relation"]) for row in result["relations"]}),
+         [(row["name"], row["generation"], row["taken_at"], row["wanted"]) for row in result["snapshots"]])
+        for result in results
+    ]
+
+
+def test_results_are_the_same_with_his_settings(shop, ansible, as_postgres, nothing_sprung, request):
+    shop.sql("SELECT FROM residency_snapshot('same')")
+    as_postgres(task("residency_extension", databases=["shop"], **login(shop)))
+    by_password = {"login_host": "127.0.0.1", "login_port": shop.port, "login_user": "monitor", "login_password": PASSWORD}
+    look = [
+        task("residency_info", subset=["databases", "relations", "snapshots"], relations=["*goods*", "pg_class"], **there)
+        for there in (login(shop), login(shop, "shop"), by_password, dict(by_password, login_db="shop"))
+    ]
+    before = info(as_postgres(*look))
+    request.getfixturevalue("set_up")
+    for environment in ENVIRONMENTS:
+        after = as_postgres(*look, vars={"ansible_python_interpreter": environment + "/bin/python"})
+        assert info(after) == before
+
+
+@pytest.mark.parametrize("database", ["postgres", "shop"])
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=os.path.basename)
+def test_every_module(set_up, as_postgres, nothing_sprung, database, environment):
+    work = tasks(set_up, database)
+    set_up.warm(set_up.goods)
+    results = as_postgres(*work, vars={"ansible_python_interpreter": environment + "/bin/python"})
+    for one, result in zip(work, results):
+        module = next(iter(one)).rpartition(".")[2]
+        if module == "query_io":
+            assert result["msg"] == "Database %s%s" % (database, REFUSED)
+        else:
+            assert not result.get("failed"), (module, result["msg"])
+        assert keys(result) == documented(module)
+
+
+def test_a_query_of_a_role_without_such_rights(set_up, as_postgres):
+    """It runs what it runs each day: in the path that its database has, with its own rights."""
+    set_up.trap.sprung()
+    there = {"login_host": "127.0.0.1", "login_port": set_up.port, "login_user": "monitor", "login_password": PASSWORD, "login_db": "shop"}
+    run("env", "PGOPTIONS=-c role=none -c search_path=pg_catalog -c idle_session_timeout=0 -c exit_on_error=off -c statement_timeout=0"
+        " -c default_transaction_read_only=off", set_up.bin + "/psql", "-XAtq", "-h", set_up.socket, "-p", str(set_up.port), "-d", "shop",
+        "-c", "GRANT USAGE ON SCHEMA evil TO monitor", "-c", "GRANT SELECT ON public.goods TO monitor", user="postgres")
+    [result] = as_postgres(task("query_io", query="SELECT good FROM goods WHERE good = 1::int8", **there))
+    assert not result.get("failed"), result["msg"]
+    assert {one.rpartition(" ")[2] for one in set_up.trap.sprung()} == {"monitor"}
+    assert not superuser(set_up)
+
+
+def test_playbooks(set_up, ansible, nothing_sprung):
+    for database in ("postgres", "shop"):
+        ansible.set_hosts(
+            {"db1": {}},
+            pgfleet_login_port=set_up.port,
+            pgfleet_login_unix_socket=set_up.socket,
+            pgfleet_login_db=database,
+            cache_extension_pg_config=set_up.bin + "/pg_config",
+            cache_extension_databases="all",
+            cache_snapshot_name="trap",
+            cache_warmup_snapshot="trap",
+        )
+        for playbook, arguments in (
+            ("install", ["--check"]), ("install", []), ("snapshot", []), ("warmup", []), ("snapshot", ["--check"]),
+            ("install", ["-e", "cache_extension_state=absent", "--check"]), ("install", ["-e", "cache_extension_state=absent"]),
+            ("install", []),
+        ):
+            output, status = ansible.command("pgfleet.cache." + playbook, *arguments)
+            assert status == 0, output
+
+
+def test_an_encoding_that_is_none(shop, as_postgres):
+    """Names that are not ASCII, for a client that would be told bytes."""
+    shop.sql('CREATE DATABASE "Größe"; ALTER DATABASE "Größe" SET client_encoding = SQL_ASCII; ALTER ROLE postgres SET client_encoding = SQL_ASCII')
+    try:
+        shop.sql('CREATE TABLE "Länge" AS SELECT 1 AS one', "Größe")
+        for environment in ENVIRONMENTS:
+            made, seen = as_postgres(
+                task("residency_extension", databases=["Größe"], **login(shop)),
+                task("residency_info", subset=["relations"], databases=["Größe"], relations=["Länge"], **login(shop, "Größe")),
+                vars={"ansible_python_interpreter": environment + "/bin/python"},
+            )
+            assert not made.get("failed") and not seen.get("failed"), (made["msg"], seen["msg"])
+            assert [(row["database"], row["relation"]) for row in seen["relations"]] == [("Größe", 'public."Länge"')]
+    finally:
+        shop.sql("ALTER ROLE postgres RESET client_encoding")
+        shop.sql('DROP DATABASE "Größe"')
+
+
+def test_an_extension_in_a_schema_of_his(shop, as_postgres):
+    """He could drop it with the extension, and put other objects in its place while a module is at work."""
+    shop.sql("CREATE DATABASE stall OWNER tenant")
+    try:
+        shop.sql("CREATE EXTENSION pg_residency", "stall")
+        there = login(shop, "stall")
+        refused, would, moved, after = as_postgres(
+            task("residency_info", **there),
+            task("residency_extension", check=True, databases=["stall"], **login(shop)),
+            task("residency_extension", databases=["stall"], **login(shop)),
+            task("residency_info", subset=["jobs", "relations"], **there),
+        )
+        assert refused["msg"].startswith("In database stall the extension is in schema public, which belongs to tenant, ")
+        assert (would["changed"], moved["changed"]) == (True, True), moved["msg"]
+        assert moved["databases"][0]["schema"] == "residency"
+        assert not after.get("failed"), after["msg"]
+        assert "ERROR:  must be owner of schema residency" in run(
+            shop.bin + "/psql", "-XAtq", "-h", shop.socket, "-p", str(shop.port), "-d", "stall", "-c",
+            "SET SESSION AUTHORIZATION tenant; DROP SCHEMA residency CASCADE", user="postgres", check=False,
+        )
+    finally:
+        shop.sql("DROP DATABASE stall")
