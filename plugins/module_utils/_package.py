@@ -278,4 +278,3 @@ def _tar(content: Sequence[Tuple[str, bytes]], moment: int) -> bytes:
             member.size = len(data or b"")
             archive.addfile(member, io.BytesIO(data or b""))
     return buffer.getvalue()
-
