@@ -124,6 +124,10 @@ def planter(secret, name):
     finally:
         process.kill()
         process.wait()
+        # what it has put in the way of the build's own cleaning up
+        for path in glob.glob("/tmp/pg_residency.*/stage/etc/" + name) + glob.glob("/tmp/pg_residency.*/source/" + name):
+            if not path.endswith(".so") or os.path.islink(path):
+                shutil.rmtree(os.path.join("/tmp", path.split("/")[2]))
 
 
 def test_what_postgres_plants_during_a_build_does_not_arrive(victim, place, secret):
