@@ -18,6 +18,7 @@ from typing import Any, Dict, Optional
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.module_utils._restore import (
     LOST_JOB,
     NOT_FINISHED,
@@ -61,7 +62,7 @@ class ActionModule(ActionBase):
             return started
         host = str(task_vars.get("inventory_hostname", ""))
         if arguments.get("deadline") and not arguments.get("job"):
-            display.display("%s: %s" % (host, started["msg"]))  # whether it will be kept, said beforehand
+            display.display(printable("%s: %s" % (host, started["msg"])))  # whether it will be kept, said beforehand
         if not waits:
             return started
         result = self._follow(task_vars, started, deadline, host)
@@ -80,7 +81,7 @@ class ActionModule(ActionBase):
             result = self._run_module(task_vars, job=started["job"], wait_timeout=slice_seconds)
             if result.get("state") in RUNNING and is_due(result["progress"], time.monotonic(), spoken):
                 spoken = (result["progress"], time.monotonic())
-                display.display(progress_line(host, result))
+                display.display(printable(progress_line(host, result)))
         own = bool(started["queries"])
         result["changed"] = result.get("loaded", 0) > (0 if own else started["loaded"]) or bool(result.get("buffers_loaded"))
         if result.get("failed") and result.get("job") is None:  # the server cannot be asked any more

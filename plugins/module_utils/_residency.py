@@ -14,6 +14,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import _names
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Names, Place, Relation
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks, human_percent, percent
 
 LISTED = 20  # relations and segments in a result: it travels, and is printed, for every host
@@ -223,9 +224,9 @@ def label(row: Dict[str, Any]) -> str:
     """A row of a result, as a message names its relation."""
     where = row["database"] or ("all databases" if row["database_oid"] == SHARED else "database %d" % row["database_oid"])
     if row["relation"] is None:
-        return "relfilenumber %d in %s" % (row["relfilenumber"], where)
+        return printable("relfilenumber %d in %s" % (row["relfilenumber"], where))
     owner = " of %s" % row["belongs_to"] if row["belongs_to"] else ""
-    return "%s %s%s in %s" % (row["kind"], row["relation"], owner, where)
+    return printable("%s %s%s in %s" % (row["kind"], row["relation"], owner, where))
 
 
 class Change(NamedTuple):

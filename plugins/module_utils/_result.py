@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils import _connection
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable, printable_lines
 
 
 def finish(module: AnsibleModule, run: Callable[[AnsibleModule], Dict[str, Any]], empty: Dict[str, Any]) -> None:
@@ -24,9 +25,12 @@ def finish(module: AnsibleModule, run: Callable[[AnsibleModule], Dict[str, Any]]
         failure = str(error)
         result = dict(empty, **error.result)
     for warning in result.pop("warnings", []):
-        module.warn(warning)
-    if not module._diff:
-        result.pop("diff", None)
+        module.warn(printable(warning))
+    diff = result.pop("diff", None)
+    if module._diff and diff is not None:
+        result["diff"] = {key: printable_lines(text) for key, text in diff.items()}
     if failure is not None:
-        module.fail_json(**dict(result, msg=failure))
+        module.fail_json(**dict(result, msg=printable(failure)))
+    if "msg" in result:
+        result["msg"] = printable(result["msg"])
     module.exit_json(**result)

@@ -1,0 +1,330 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The operating system user postgres, and a host, attack the installation: they get no more than they have."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+from cluster import Cluster, copy_postgresql, run
+from playbook import Ansible
+
+COLLECTION = os.path.join(os.path.dirname(__file__), "../..")
+SECRET = "only for root"
+
+
+@pytest.fixture
+def place():
+    """On a real file system, and open to the server's user."""
+    directory = tempfile.mkdtemp(prefix="pgfleet_hostile.", dir="/var/tmp")
+    os.chmod(directory, 0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def victim(place):
+    """A cluster with binaries of its own, and an inventory for it."""
+    binaries = copy_postgresql(place)
+    home = os.path.join(place, "run")
+    os.mkdir(home)
+    shutil.chown(home, "postgres", "postgres")
+    cluster = Cluster(binaries, home, "data")
+    cluster.create()
+    cluster.libraries = os.path.join(place, "usr/lib/postgresql/15/lib")
+    cluster.share = os.path.join(place, "usr/share/postgresql/15/extension")
+    cluster.ansible = Ansible(place, {})
+
+    def install(*arguments, **changed):
+        cluster.ansible.set_hosts({"db1": {}}, **dict({
+            "pgfleet_login_port": cluster.port,
+            "pgfleet_login_unix_socket": cluster.socket,
+            "cache_extension_pg_config": binaries + "/pg_config",
+        }, **changed))
+        return cluster.ansible.command("pgfleet.cache.install", *arguments)
+
+    cluster.install = install
+    yield cluster
+    cluster.stop("immediate")
+
+
+@pytest.fixture
+def secret(place):
+    path = os.path.join(place, "secret")
+    with open(path, "w") as file:
+        file.write(SECRET)
+    os.chmod(path, 0o600)
+    return path
+
+
+def found(directory):
+    """Path, owner, mode and content of all that is installed there, and what kind of file it is."""
+    listed = {}
+    for path in glob.glob(directory + "/**", recursive=True):
+        status = os.lstat(path)
+        if os.path.isfile(path) and "pg_residency" in path:
+            with open(path, "rb") as file:
+                listed[os.path.relpath(path, directory)] = (pwd.getpwuid(status.st_uid).pw_name, oct(status.st_mode), file.read())
+    return listed
+
+
+# --- a process of postgres while root installs what postgres has built ---
+
+PLANTER = """
+import glob, os, sys, time
+secret, name = sys.argv[1:]
+while True:
+    time.sleep(0.002)
+    for place in glob.glob("/tmp/pg_residency.*") + glob.glob("/var/tmp/pg_residency.*"):
+        try:
+            if os.stat(place).st_uid != os.getuid():
+                continue
+            if name == "pg_residency.so":
+                if os.path.exists(place + "/source/" + name):
+                    os.symlink(secret, place + "/link")
+                    os.rename(place + "/link", place + "/source/" + name)
+                continue
+            os.makedirs(place + "/stage/etc", exist_ok=True)
+            with open(place + "/stage/etc/" + name, "w") as file:
+                file.write("planted")
+            for directory, dummy, files in os.walk(place + "/stage"):
+                for name in files:
+                    if name.endswith((".sql", ".control")) or name == "pg_residency.so":
+                        path = directory + "/" + name
+                        os.symlink(secret, path + ".link")
+                        os.rename(path + ".link", path)
+            for path in glob.glob(place + "/source/sql/*.sql") + [place + "/source/pg_residency.control"]:
+                with open(path, "a") as file:
+                    file.write("-- planted\\n")
+        except OSError:
+            pass
+"""
+
+
+@contextlib.contextmanager
+def planter(secret, name):
+    process = subprocess.Popen(["setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups",
+                                sys.executable, "-I", "-c", PLANTER, secret, name], cwd="/")
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        # what it has put in the way of the build's own cleaning up
+        for path in glob.glob("/tmp/pg_residency.*/stage/etc/" + name) + glob.glob("/tmp/pg_residency.*/source/" + name):
+            if not path.endswith(".so") or os.path.islink(path):
+                shutil.rmtree(os.path.join("/tmp", path.split("/")[2]))
+
+
+def test_what_postgres_plants_during_a_build_does_not_arrive(victim, place, secret):
+    """Files of its own, links in place of those that are listed, other SQL: E 3."""
+    name = "pgfleet-planted-%d.conf" % os.getpid()
+    with planter(secret, name):
+        output, status = victim.install()
+    try:
+        assert not os.path.exists("/etc/" + name), output
+    finally:
+        if os.path.exists("/etc/" + name):
+            os.unlink("/etc/" + name)
+    assert status == 0, output
+    installed = dict(found(victim.libraries), **found(victim.share))
+    scripts = [os.path.basename(path) for path in glob.glob(COLLECTION + "/files/pg_residency/sql/*.sql")]
+    assert sorted(installed) == sorted(["pg_residency.so", "pg_residency.sources", "pg_residency.control", *scripts])
+    for file, (owner, mode, content) in installed.items():
+        assert (owner, mode) == ("root", "0o100644"), file
+        assert SECRET.encode() not in content and b"planted" not in content, file
+    for script in scripts:
+        with open(COLLECTION + "/files/pg_residency/sql/" + script, "rb") as file:
+            assert installed[script][2] == file.read()
+
+
+def test_library_as_a_link_does_not_arrive(victim, secret):
+    """To a file that only root may read, in the place of what make has built."""
+    with planter(secret, "pg_residency.so"):
+        output, status = victim.install()
+    assert status != 0, output
+    assert not found(victim.libraries), output
+    assert SECRET not in output
+
+
+def test_pg_config_does_not_run_as_root(victim, place):
+    """Not in check mode either: E 5."""
+    log = os.path.join(place, "users")
+    with open(log, "w"):
+        pass
+    os.chmod(log, 0o666)
+    wrapper = os.path.join(place, "pg_config")
+    with open(wrapper, "w") as file:
+        file.write("#!/bin/sh\nid -un >> %s\nexec %s/pg_config \"$@\"\n" % (log, victim.bin))
+    os.chmod(wrapper, 0o755)
+    output, status = victim.install("--check", cache_extension_pg_config=wrapper)
+    assert status == 0, output
+    with open(log) as file:
+        assert set(file.read().split()) == {"postgres"}
+    output, status = victim.install("--check", cache_extension_pg_config=wrapper, cache_extension_build_user="root")
+    assert status != 0 and "name an unprivileged operating system user" in " ".join(output.split()), output
+    with open(log) as file:
+        assert "root" not in file.read().split()
+
+
+# --- where root writes ---
+
+
+def test_directories_of_another_user_are_written_by_that_user(victim, place):
+    """As with PostgreSQL in a home directory. In one that is of two users, nothing is written."""
+    run("chown", "-R", "postgres:", os.path.join(place, "usr"))
+    run("chown", "root:", victim.libraries)
+    output, status = victim.install()
+    assert status != 0 and "have to be PostgreSQL's own" in " ".join(output.split()), output
+    assert not found(victim.libraries) and not found(victim.share)
+    run("chown", "postgres:", victim.libraries)
+    output, status = victim.install("--diff")
+    assert status == 0, output
+    installed = dict(found(victim.libraries), **found(victim.share))
+    assert {owner for owner, dummy, dummy2 in installed.values()} == {"postgres"}
+    assert {mode for dummy, mode, dummy2 in installed.values()} == {"0o100644"}
+
+
+def test_root_does_not_write_below_a_directory_of_postgres(victim, place):
+    """A root-owned directory that postgres can put another in the place of."""
+    above = os.path.join(place, "usr/lib/postgresql")
+    shutil.chown(above, "postgres")
+    output, status = victim.install()
+    assert status != 0 and "have to be PostgreSQL's own" in " ".join(output.split()), output
+    assert not found(victim.libraries) and not found(victim.share)
+
+
+# --- what hosts answer ---
+
+
+def test_check_mode_shows_what_would_be_installed(victim):
+    output, status = victim.install("--check", "--diff")
+    assert status == 0, output
+    assert "+CREATE FUNCTION residency_snapshot(" in output and "Would build %s/pg_residency.so" % victim.libraries in output
+    assert not found(victim.libraries) and not found(victim.share)
+
+
+@pytest.fixture
+def deb(place):
+    """What the method deb does on a host that is asked for nothing but its facts, as far as check mode gets."""
+    ansible = Ansible(place, {"db1": {}})
+    folder = os.path.join(place, "a/b/c/d/packages")
+
+    def look(release="bookworm"):
+        tasks = [
+            {"ansible.builtin.set_fact": {"distribution_release": release, "os_family": "Debian", "cacheable": True}},
+            {"ansible.builtin.set_fact": {
+                "__cache_extension_major": "15",
+                "__cache_extension_server": {"query_result": [{"pkglibdir": "/usr/lib/postgresql/15/lib"}]},
+            }},
+            {"ansible.builtin.include_vars": {"file": os.path.abspath(COLLECTION) + "/roles/cache_extension/vars/debian.yml"}},
+            {"ansible.builtin.include_role": {"name": "pgfleet.cache.cache_extension", "tasks_from": "deb"},
+             "vars": {"cache_extension_deb_folder": folder}},
+        ]
+        output, status = ansible.command(ansible.write(tasks), "--check")
+        return " ".join(output.split()), status
+
+    look.folder = folder
+    return look
+
+
+@pytest.mark.parametrize("release", ["x/../../../../../tmp/escaped", "bookworm\nTrusted: yes", "../x"])
+def test_release_that_is_a_path_is_refused(deb, place, release):
+    """E 13"""
+    output, status = deb(release)
+    assert status != 0 and "This host has answered what cannot be: release" in output, output
+    assert not os.path.exists(place + "/a"), output
+
+
+def test_package_that_a_builder_has_made_up_is_not_handed_over(deb, place):
+    """Another package, with a script that root would run, and a digest that fits: E 4."""
+    output, status = deb()
+    assert status == 0, output
+    name = re.search(r"Would build (postgresql-15-pg-residency_\S+_bookworm_\S+[.]deb) on db1", output).group(1)
+    evil = os.path.join(place, "evil")
+    os.makedirs(evil + "/DEBIAN")
+    with open(evil + "/DEBIAN/control", "w") as file:
+        file.write("Package: evil\nVersion: 1\nArchitecture: all\nMaintainer: me <me@example.com>\nDescription: evil\n")
+    with open(evil + "/DEBIAN/postinst", "w") as file:
+        file.write("#!/bin/sh\nid > /tmp/owned\n")
+    os.chmod(evil + "/DEBIAN/postinst", 0o755)
+    os.makedirs(deb.folder)
+    package = os.path.join(deb.folder, name)
+    run("dpkg-deb", "--build", evil, package)
+    with open(package, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    with open(package + ".json", "w") as file:
+        json.dump({"sha256": digest, "md5sums": ""}, file)
+    output, status = deb()
+    assert status == 0, output
+    assert "Would build " + name in output, output
+    assert digest not in output, output
+
+
+# --- what reaches the terminal ---
+
+NAMES = ("evil\x1b]0;owned\x07\nok: [db1]\x9b31m", "bidi\u202egpj")
+
+
+def test_control_characters_of_hosts_do_not_reach_the_terminal(cluster, ansible):
+    """Of databases, by modules, in diffs and in tables: E 12."""
+    for name in NAMES:
+        cluster.sql('CREATE DATABASE "%s"' % name)
+    try:
+        for name in NAMES:
+            cluster.sql("CREATE TABLE t AS SELECT repeat('x', 1000) FROM generate_series(1, 2000)", name)
+            cluster.warm(cluster.file_of("t", name))
+        login = {"login_port": cluster.port, "login_unix_socket": cluster.socket}
+        play = ansible.write(
+            [
+                {"pgfleet.cache.residency_snapshot": dict(login, name="hostile")},
+                {"pgfleet.cache.residency_restore": dict(login, name="hostile", databases=["evil*", "bidi*", "no\x1b[31m"], min_residency=0)},
+                {"pgfleet.cache.cache_evict": dict(login, scope="relation", relations=["t"])},
+                {"pgfleet.cache.residency_restore": dict(login, name="hostile", deadline="2099-01-01 00:00Z", min_residency=0)},
+                {"pgfleet.cache.residency_info": dict(login, subset=["relations"], databases=["no\x1b[31m"]), "ignore_errors": True},
+                {"pgfleet.cache.residency_snapshot": dict(login, name="hostile", state="absent")},
+            ],
+            become=True, become_user="postgres",
+        )
+        raw, status = ansible.command(play, "--diff", ANSIBLE_CALLBACK_RESULT_FORMAT="yaml")
+        assert status == 0, raw
+        check(raw)
+        assert "in evil\\x1b]0;owned\\x07\\nok: [db1]\\x9b31m: " in raw
+        ansible.set_hosts({"db1": {}}, pgfleet_login_port=cluster.port, pgfleet_login_unix_socket=cluster.socket,
+                          cache_snapshot_name="hostile", cache_warmup_name="hostile", cache_warmup_databases=["no\x1b[31m"])
+        for playbook in ("snapshot", "warmup"):
+            raw, dummy = ansible.command("pgfleet.cache." + playbook, "--diff")
+            check(raw)
+        cluster.sql("SELECT residency_drop_snapshot('hostile')")
+    finally:
+        for name in NAMES:
+            cluster.sql('DROP DATABASE "%s"' % name)
+
+
+def check(raw):
+    for bad in ("\x1b", "\x07", "\x9b", "\u202e", "\nok: [db1]\\x9b"):
+        assert bad not in raw, raw[max(0, raw.index(bad) - 300):][:600]
+
+
+def test_host_names_stay_below_a_directory(place):
+    """Of an inventory that somebody else names hosts in."""
+    ansible = Ansible(place, {"../../x\x1bc": {}})
+    play = ansible.write([{"ansible.builtin.copy": {
+        "content": "x", "dest": place + "/{{ inventory_hostname | pgfleet.cache.file_name }}.json", "mode": "0600"}}])
+    output, status = ansible.command(play)
+    assert status == 0, output
+    assert os.path.exists(place + "/%2E.%2F..%2Fx%1Bc.json")
