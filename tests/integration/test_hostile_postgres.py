@@ -23,6 +23,7 @@ import time
 import pytest
 import yaml
 from cluster import OWNER, run
+from conftest import PASSWORD
 from playbook import documented, keys, task
 from test_memory import MemoryCgroup
 
@@ -375,13 +376,23 @@ def test_an_operators_link_is_followed(hostile, ansible, machine):
     assert not result.get("failed") and result["files"] == 2, result["msg"]
 
 
-def test_root_logs_in_as_the_owner(cluster, ansible, login, by_password):
+@pytest.fixture(scope="module")
+def plain(machine):
+    """A server without the extension."""
+    one = machine("plain")
+    one.sql("CREATE ROLE keeper LOGIN PASSWORD '%s' IN ROLE pg_monitor, pg_checkpoint" % PASSWORD)
+    return one
+
+
+def test_root_logs_in_as_the_owner(plain, ansible):
     """With the data directory named, and without; the owner's own name is who it is at the socket."""
+    login = {"login_port": plain.port, "login_unix_socket": plain.socket}
+    keeper = {"login_host": "127.0.0.1", "login_port": plain.port, "login_user": "keeper", "login_password": PASSWORD}
     results = ansible.tasks([
-        bounded(EVICT, data_directory=cluster.data, **login),
-        bounded(EVICT, data_directory=cluster.data, **by_password("keeper")),
-        bounded(EVICT, **by_password("keeper")),
-        bounded(EVICT, data_directory=cluster.data, check=True, layers=BOTH, **login),
+        bounded(EVICT, data_directory=plain.data, **login),
+        bounded(EVICT, data_directory=plain.data, **keeper),
+        bounded(EVICT, **keeper),
+        bounded(EVICT, data_directory=plain.data, check=True, layers=BOTH, **login),
     ])
     for result in results[:3]:
         assert not result.get("failed") and result["files"] > 0, result["msg"]
@@ -396,20 +407,20 @@ def environment(cluster):
         return file.read().decode().split("\0")
 
 
-def test_roots_environment_stays_roots(cluster, ansible):
+def test_roots_environment_stays_roots(plain, ansible):
     """What root's environment has does not go to the server; what the server had, it has again."""
-    cluster.stop()
-    run("env", "ARCHIVE_TARGET=here", cluster.bin + "/pg_ctl", "start", "--wait", "--silent", "-D", cluster.data, "-l", cluster.log, user=OWNER)
-    before = {word for word in environment(cluster) if not word.startswith("PG_GRANDPARENT_PID=")}
+    plain.stop()
+    run("env", "ARCHIVE_TARGET=here", plain.bin + "/pg_ctl", "start", "--wait", "--silent", "-D", plain.data, "-l", plain.log, user=OWNER)
+    before = {word for word in environment(plain) if not word.startswith("PG_GRANDPARENT_PID=")}
     assert "ARCHIVE_TARGET=here" in before
     [result] = ansible.tasks(
-        [bounded(EVICT, data_directory=cluster.data, layers=BOTH, method="restart")], environment={"VAULT_TOKEN": SECRET}
+        [bounded(EVICT, data_directory=plain.data, layers=BOTH, method="restart")], environment={"VAULT_TOKEN": SECRET}
     )
     assert not result.get("failed") and result["restarted"], result["msg"]
-    after = {word for word in environment(cluster) if not word.startswith("PG_GRANDPARENT_PID=")}
+    after = {word for word in environment(plain) if not word.startswith("PG_GRANDPARENT_PID=")}
     assert SECRET not in str(after)
     assert after == before
-    with open(os.path.join(cluster.data, "postmaster.opts")) as file:
+    with open(os.path.join(plain.data, "postmaster.opts")) as file:
         assert SECRET not in file.read()
 
 
