@@ -16,9 +16,11 @@ import mmap
 import os
 import re
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _page_cache
+from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _page_cache
+from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 _SYSTEM = "/"  # where proc and sys are
@@ -54,7 +56,7 @@ class Mount(NamedTuple):
 def collect(data_directory: str) -> Dict[str, Any]:
     """Everything of the subset ``capabilities``."""
     mounts = _mounts()
-    pid = _page_cache.postmaster_pid(data_directory)
+    directory, pid = _look(data_directory)
     cgroup = _cgroup(pid, mounts)
     return {
         "kernel": os.uname().release,
@@ -65,7 +67,7 @@ def collect(data_directory: str) -> Dict[str, Any]:
             "free_bytes": _kib_of("proc/meminfo", "SwapFree"),
         },
         "locations": [
-            _location(path, tablespace, mounts) for path, tablespace in _locations(data_directory)
+            _location(path, tablespace, mounts, directory) for path, tablespace in _locations(data_directory)
         ],
         "cgroup": cgroup,
         "proactive_reclaim": {
@@ -96,6 +98,14 @@ def cgroup_of(pid: int, controller: str) -> Optional[Cgroup]:
 # --- where the relations are ---
 
 
+def _look(data_directory: str) -> Tuple[Optional[DataDirectory], Optional[int]]:
+    """The directory and its postmaster, as far as this user is let in."""
+    try:
+        return _data_directory.opened(data_directory), _page_cache.postmaster_pid(data_directory)
+    except ResidencyError:
+        return None, None
+
+
 def _locations(data_directory: str) -> List[Tuple[str, Optional[int]]]:
     """The data directory (no tablespace's number) and each tablespace outside it."""
     found: List[Tuple[str, Optional[int]]] = [(data_directory, None)]
@@ -106,11 +116,14 @@ def _locations(data_directory: str) -> List[Tuple[str, Optional[int]]]:
     return found
 
 
-def _location(path: str, tablespace: Optional[int], mounts: List[Mount]) -> Dict[str, Any]:
+def _location(
+    path: str, tablespace: Optional[int], mounts: List[Mount], directory: Optional[DataDirectory]
+) -> Dict[str, Any]:
     real = os.path.realpath(path)
     mount = _mount_of(real, mounts)
     device = _device(real)
-    exists, honest = _cachestat(real)
+    below = "" if tablespace is None else "pg_tblspc/%d" % tablespace
+    exists, honest = (None, None) if directory is None else _cachestat(directory, below)
     return {
         "path": real,
         "tablespace": tablespace,
@@ -123,7 +136,7 @@ def _location(path: str, tablespace: Optional[int], mounts: List[Mount]) -> Dict
         "willneed_bytes": _willneed_bytes(device),
         "cachestat": exists,
         "cachestat_honest": honest,
-        "large_folios": _large_folios(real),
+        "large_folios": None if directory is None else _large_folios(directory, below),
     }
 
 
@@ -200,15 +213,14 @@ def _first_of(device: Optional[str], name: str) -> Optional[str]:
 # --- what the kernel tells of a file, and how it keeps it ---
 
 
-def _cachestat(directory: str) -> Tuple[Optional[bool], Optional[bool]]:
+def _cachestat(directory: DataDirectory, below: str) -> Tuple[Optional[bool], Optional[bool]]:
     """Whether the system call exists, and whether it sees a page that was read just now.
 
     On some file systems (overlay) it asks an inode that has no pages.
     """
-    path = _small_file(directory)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        descriptor = directory.open(_small_file(directory, below))
+    except (OSError, ResidencyError):
         return None, None
     try:
         if not os.pread(descriptor, 1, 0):
@@ -220,31 +232,29 @@ def _cachestat(directory: str) -> Tuple[Optional[bool], Optional[bool]]:
         os.close(descriptor)
 
 
-def _small_file(directory: str) -> str:
+def _small_file(directory: DataDirectory, below: str) -> str:
     """PG_VERSION of the data directory, or of a tablespace's first database."""
-    path = os.path.join(directory, "PG_VERSION")
-    if os.path.exists(path):
-        return path
-    for version in _listed(directory):
-        for database in _listed(os.path.join(directory, version)):
-            path = os.path.join(directory, version, database, "PG_VERSION")
-            if os.path.exists(path):
-                return path
-    return path
+    if below:
+        for version in directory.listed(below):
+            for database in directory.listed("%s/%s" % (below, version)):
+                folder = "%s/%s/%s" % (below, version, database)
+                if "PG_VERSION" in directory.listed(folder):
+                    return folder + "/PG_VERSION"
+    return "PG_VERSION"
 
 
-def _large_folios(directory: str) -> Optional[bool]:
+def _large_folios(directory: DataDirectory, below: str) -> Optional[bool]:
     """True when a cached file was found in pieces larger than a page. Only root is told the frames."""
     if not os.path.isdir(_path("sys/kernel/mm/transparent_hugepage")):
         return False  # the page cache has them only in kernels built with huge pages
-    largest = _largest_file(directory)
-    if largest is None:
-        return None
     try:
+        largest = _largest_file(directory, below)
+        if largest is None:
+            return None
         with ExitStack() as stack:
-            file, pagemap, flags = (
-                stack.enter_context(open(path, "rb", buffering=0))
-                for path in (largest, _path("proc/self/pagemap"), _path("proc/kpageflags"))
+            file = stack.enter_context(os.fdopen(directory.open(largest), "rb", buffering=0))
+            pagemap, flags = (
+                stack.enter_context(open(path, "rb", buffering=0)) for path in (_path("proc/self/pagemap"), _path("proc/kpageflags"))
             )
             length = min(os.fstat(file.fileno()).st_size, _SAMPLED_BYTES) // _PAGE * _PAGE
             # nothing is to be read in by looking
@@ -272,25 +282,18 @@ def _frames(descriptor: int, length: int, pagemap: int) -> List[int]:
     return [number & _PAGEMAP_FRAME for number in numbers if number & _PAGEMAP_PRESENT and number & _PAGEMAP_FRAME]
 
 
-def _largest_file(directory: str) -> Optional[str]:
+def _largest_file(directory: DataDirectory, below: str) -> Optional[str]:
     """Of the first relation files that are met: only one is needed."""
-    largest, size, seen = None, 0, 0
-    for top in (os.path.join(directory, "base"), directory):
-        for folder, dummy, names in os.walk(top):
-            for name in names:
-                if not name.split(".")[0].isdigit():
-                    continue
-                seen += 1
-                try:
-                    length = os.stat(os.path.join(folder, name)).st_size
-                except OSError:
-                    continue
-                if length > size:
-                    largest, size = os.path.join(folder, name), length
-                if seen >= _SAMPLED_FILES:
-                    return largest
-        if largest:
-            break
+    prefix = below or "base"
+    largest, size = None, 0
+    names = (name for name in _page_cache.relation_files(directory.path, None) if name.startswith(prefix + "/"))
+    for name in islice(names, _SAMPLED_FILES):
+        try:
+            length = directory.status(name).st_size
+        except OSError:
+            continue
+        if length > size:
+            largest, size = name, length
     return largest
 
 

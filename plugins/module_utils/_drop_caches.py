@@ -14,7 +14,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 PATH = "/proc/sys/vm/drop_caches"
-_ALL_CONTAINERS = "This host is a container: the page cache is the whole machine's, every other container's too."
+ALL_CONTAINERS = "This host is a container: the page cache is the whole machine's, every other container's too."
 
 
 def require_root() -> None:
@@ -70,12 +70,8 @@ def in_container() -> bool:
         return False
 
 
-def warnings() -> List[str]:
-    return [_ALL_CONTAINERS] if in_container() else []
-
-
 def _and_containers() -> str:
-    return " " + _ALL_CONTAINERS if in_container() else ""
+    return " " + ALL_CONTAINERS if in_container() else ""
 
 
 def _named(clients: List[_processes.Process]) -> str:

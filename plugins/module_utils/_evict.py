@@ -3,16 +3,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Empty the caches of a relation, of a cluster or of a whole host, with PostgreSQL running or stopped."""
+"""Empty the caches of a relation, of a cluster or of a whole host, with PostgreSQL running or stopped.
+
+As root, only what _acts() has is done as root; the rest is the cluster's operating system user's, see _privileges.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import closing
+from functools import partial
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _buffers,
+    _data_directory,
     _drop_caches,
     _names,
     _names_file,
@@ -22,7 +27,8 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, attach_extension, connect
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Patterns, Place
-from ansible_collections.pgfleet.cache.plugins.module_utils._service import Service
+from ansible_collections.pgfleet.cache.plugins.module_utils._privileges import Act, Ask
+from ansible_collections.pgfleet.cache.plugins.module_utils._service import Service, Unit
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_BYTES, human_bytes
 
 LAYERS = ("page_cache", "shared_buffers")
@@ -42,24 +48,32 @@ class State(NamedTuple):
 def evict(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
     """The whole of the module cache_evict."""
     _check_options(params)
-    if params["scope"] == "host":
-        return _host(params, check_mode)
     given: Optional[str] = params["data_directory"]
-    if given is not None:
-        _page_cache.major_version(given)
-        _page_cache.require_owner(given)
-        if _page_cache.postmaster_pid(given) is None:
-            return _without_server(params, given, check_mode)
-    if _restarts(params) and given is not None:
-        return _by_restart(params, given, check_mode)
-    with closing(_connect(params, given)) as session:
-        data_directory = _data_directory(session, given)
-        _page_cache.major_version(data_directory)
-        _page_cache.require_owner(data_directory)
-        _require_role(session, "pg_checkpoint", "without which what is dirty would stay")
-        if not _restarts(params):
-            return _with_server(params, data_directory, session, check_mode)
-    return _by_restart(params, data_directory, check_mode)
+    if given is None and params["scope"] == "host":
+        acts = _acts(params, None)
+        return _host(params, check_mode, lambda name, *arguments: acts[name](*arguments))
+    if given is None:
+        with closing(_connect(params, None)) as session:
+            where = _where(session)
+            _require_role(session, "pg_checkpoint", "without which what is dirty would stay")
+    else:
+        where = given
+    work = partial(_host, params, check_mode) if params["scope"] == "host" else partial(_cluster, params, where, check_mode)
+    result: Dict[str, Any] = _data_directory.opened(where).run_as_owner(work, _acts(params, where))
+    return result
+
+
+def _acts(params: Mapping[str, Any], data_directory: Optional[str]) -> Dict[str, Act]:
+    """What root does."""
+
+    def prepare_host() -> bool:
+        _drop_caches.require_root()
+        if not params["force"]:
+            _drop_caches.refuse(None if data_directory is None else _page_cache.postmaster_pid(data_directory))
+        return _drop_caches.in_container()
+
+    unit = {} if data_directory is None else Unit(data_directory, params["service"]).acts
+    return dict(unit, **{"prepare host": prepare_host, "drop caches": lambda: _drop_caches.drop(params["level"])})
 
 
 def empty_result() -> Dict[str, Any]:
@@ -111,6 +125,20 @@ def _restarts(params: Mapping[str, Any]) -> bool:
 # --- by relation and cluster ---
 
 
+def _cluster(params: Mapping[str, Any], data_directory: str, check_mode: bool, ask: Ask) -> Dict[str, Any]:
+    given: Optional[str] = params["data_directory"]
+    _page_cache.major_version(data_directory)
+    _page_cache.require_owner(data_directory)
+    if given is not None and _page_cache.postmaster_pid(given) is None:
+        return _without_server(params, given, check_mode)
+    if _restarts(params):
+        return _by_restart(params, data_directory, check_mode, ask)
+    with closing(_connect(params, given)) as session:
+        _require_same(_where(session), data_directory)
+        _require_role(session, "pg_checkpoint", "without which what is dirty would stay")
+        return _with_server(params, data_directory, session, check_mode)
+
+
 def _with_server(params: Mapping[str, Any], data_directory: str, session: Session, check_mode: bool) -> Dict[str, Any]:
     by_functions = "shared_buffers" in params["layers"]
     if by_functions:
@@ -125,12 +153,12 @@ def _with_server(params: Mapping[str, Any], data_directory: str, session: Sessio
     else:
         session.execute("CHECKPOINT")
     paths = _paths(data_directory, chosen)
-    before = State(_page_cache.count_files(paths), _chosen_of(_buffers.count(session), chosen))
+    before = State(_page_cache.count_files(data_directory, paths), _chosen_of(_buffers.count(session), chosen))
     if by_functions:
         _buffers.evict(session, chosen, check_mode)
     if "page_cache" in params["layers"] and not check_mode:
-        _page_cache.evict(paths)
-    after = State(_page_cache.count_files(paths), _chosen_of(_buffers.count(session), chosen))
+        _page_cache.evict(data_directory, paths)
+    after = State(_page_cache.count_files(data_directory, paths), _chosen_of(_buffers.count(session), chosen))
 
     def name(places: Iterable[Place]) -> Names:
         return names or _names_if_told(places, session)
@@ -145,30 +173,30 @@ def _without_server(params: Mapping[str, Any], data_directory: str, check_mode: 
     names = _names_file.load_newest(data_directory)
     chosen, warnings = choose(names, params) if params["scope"] == "relation" else (None, [])
     paths = _paths(data_directory, chosen)
-    before = State(_page_cache.count_files(paths), None)
+    before = State(_page_cache.count_files(data_directory, paths), None)
     if "page_cache" in params["layers"] and not check_mode:
-        _page_cache.evict(paths)
-    after = State(_page_cache.count_files(paths), None)
+        _page_cache.evict(data_directory, paths)
+    after = State(_page_cache.count_files(data_directory, paths), None)
     result = _result(params, data_directory, before, after, "stopped", lambda dummy: names, check_mode)
     result["warnings"] = warnings
     return result
 
 
-def _by_restart(params: Mapping[str, Any], data_directory: str, check_mode: bool) -> Dict[str, Any]:
+def _by_restart(params: Mapping[str, Any], data_directory: str, check_mode: bool, ask: Ask) -> Dict[str, Any]:
     """The shutdown's own checkpoint leaves nothing dirty, and between stop and start nobody reads."""
-    service = Service(data_directory, params["service"])
+    service = Service(data_directory, ask)
     names = _names_file.load_newest(data_directory)
     paths = _paths(data_directory, None)
-    before = State(_page_cache.count_files(paths), None)
+    before = State(_page_cache.count_files(data_directory, paths), None)
     after = before
     if not check_mode:
         service.stop()
         try:
             paths = _paths(data_directory, None)
             if "page_cache" in params["layers"]:
-                _page_cache.evict(paths)
+                _page_cache.evict(data_directory, paths)
             # before the start, which reads the catalogs again
-            after = State(_page_cache.count_files(paths), {})
+            after = State(_page_cache.count_files(data_directory, paths), {})
         finally:
             service.start()
     result = _result(params, data_directory, before, after, "running", lambda dummy: names, check_mode)
@@ -237,18 +265,27 @@ def _require_role(session: Session, role: str, why: str) -> None:
         raise ResidencyError("Login role %s lacks %s, %s: grant it, or log in as a superuser." % (row["me"], role, why))
 
 
-def _data_directory(session: Session, given: Optional[str]) -> str:
+def _where(session: Session) -> str:
     _require_role(session, "pg_monitor", "to learn where the files are")
     path: str = session.only_row("SELECT current_setting('data_directory') AS path")["path"]
-    if given is not None and os.path.realpath(given) != os.path.realpath(path):
-        raise ResidencyError("This login reaches the cluster in %s, and data_directory is %s." % (path, given))
     return path
+
+
+def _require_same(path: str, data_directory: str) -> None:
+    """Whatever leads there: the directory is the same."""
+    try:
+        status = os.stat(path)
+        same = (status.st_dev, status.st_ino) == _data_directory.opened(data_directory).identity
+    except OSError:
+        same = False
+    if not same:
+        raise ResidencyError("This login reaches the cluster in %s, and data_directory is %s." % (path, data_directory))
 
 
 # --- the whole host ---
 
 
-def _host(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
+def _host(params: Mapping[str, Any], check_mode: bool, ask: Ask) -> Dict[str, Any]:
     """As root, who logs in nowhere: what runs is found through /proc."""
     given: Optional[str] = params["data_directory"]
     if given is not None:
@@ -257,20 +294,18 @@ def _host(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
     running = own is not None
     if _restarts(params) and not running:
         raise ResidencyError("method restart needs the data_directory of a cluster that runs.")
-    _drop_caches.require_root()
-    if not params["force"]:
-        _drop_caches.refuse(own)
-    service = Service(given, params["service"]) if given is not None and _restarts(params) else None
+    in_container = ask("prepare host")
+    service = Service(given, ask) if given is not None and _restarts(params) else None
     paths = _paths(given, None) if given is not None else []
     host_before = _drop_caches.cached_bytes()
-    before = State(_page_cache.count_files(paths), None)
+    before = State(_counted(given, paths), None)
     after, host_after = before, 0
     if not check_mode:
         if service is not None:
             service.stop()
         try:
-            _drop_caches.drop(params["level"])
-            after = State(_page_cache.count_files(paths), None if service is None else {})
+            ask("drop caches")
+            after = State(_counted(given, paths), None if service is None else {})
             host_after = _drop_caches.cached_bytes()
         finally:
             if service is not None:
@@ -278,7 +313,7 @@ def _host(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
     names = _names_file.load_newest(given) if given is not None else Names()
     server = None if given is None else "running" if running else "stopped"
     result = _result(params, given, before, after, server, lambda dummy: names, check_mode)
-    warnings = _drop_caches.warnings()
+    warnings = [_drop_caches.ALL_CONTAINERS] if in_container else []
     if running and service is None:
         warnings.append("PostgreSQL runs in %s: what is dirty in its shared buffers stays there, and comes back with a checkpoint." % given)
     result.update(
@@ -291,13 +326,17 @@ def _host(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
         msg="%s the page cache of the whole %s: %s before, %s after."
         % (
             "Would drop" if check_mode else "Dropped",
-            "machine, every container's" if _drop_caches.in_container() else "host",
+            "machine, every container's" if in_container else "host",
             human_bytes(host_before),
             "little" if check_mode else human_bytes(host_after),
         ),
         warnings=warnings,
     )
     return result
+
+
+def _counted(data_directory: Optional[str], paths: List[str]) -> List[_page_cache.File]:
+    return [] if data_directory is None else _page_cache.count_files(data_directory, paths)
 
 
 # --- results ---
@@ -321,7 +360,7 @@ def _result(
     listed = rank(rows, "before")
     left = rank(rows, "after")
     names = name([row["place"] for row in listed + left])
-    reasons = _reasons({row["place"] for row in left}, after.files)
+    reasons = _reasons({row["place"] for row in left}, after.files, data_directory)
     left = [dict(_describe(row, names), reason=reasons.get(row["place"], "in use")) for row in left]
     listed = [_describe(row, names) for row in listed]
     total = _page_cache.add_up(before.files)
@@ -398,12 +437,12 @@ def _describe(row: Dict[str, Any], names: Names) -> Dict[str, Any]:
     return dict(_residency.identity(row["place"], names), **{key: value for key, value in row.items() if key != "place"})
 
 
-def _reasons(places: Collection[Place], files: Iterable[_page_cache.File]) -> Dict[Place, str]:
+def _reasons(places: Collection[Place], files: Iterable[_page_cache.File], data_directory: Optional[str]) -> Dict[Place, str]:
     """Dirty where the kernel says so; otherwise somebody has it mapped, or has read it again."""
     return {
         _page_cache.identify(file.path)[0]: "dirty"
         for file in files
-        if file.resident_bytes and _page_cache.identify(file.path)[0] in places and _page_cache.dirty(file.path)
+        if file.resident_bytes and _page_cache.identify(file.path)[0] in places and _page_cache.dirty(data_directory or "", file.path)
     }
 
 

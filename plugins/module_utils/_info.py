@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _caches,
+    _data_directory,
     _names,
     _names_file,
     _page_cache,
@@ -23,6 +24,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _snapshot,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, sqlstate
+from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Names, Patterns, Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
@@ -63,6 +65,7 @@ FROM pg_catalog.set_config('search_path', pg_catalog.concat('pg_catalog, public,
 _USAGE = "SELECT usage_count, count(*) AS blocks FROM @extschema@.residency_buffers(%s::oid::regclass) GROUP BY usage_count ORDER BY usage_count"
 
 _SNAPSHOT_FILE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})@([1-9][0-9]*)\.snapshot")
+_LARGEST_SNAPSHOT = 1 << 30  # bytes
 
 
 @dataclass(frozen=True)
@@ -370,7 +373,7 @@ def of_files(data_directory: str, options: Options, capabilities: Callable[[str]
     result["jobs"] = None
     sentences = ["PostgreSQL is stopped."]
     if {"databases", "relations", "segments"} & set(options.subset):
-        files = _page_cache.count_files(_page_cache.relation_files(data_directory, major))
+        files = _page_cache.count_files(data_directory, _page_cache.relation_files(data_directory, major))
         _look_at_files(files, options, result, _names_file.load_newest(data_directory))
         counted = _page_cache.add_up(files)
         sentences.append(
@@ -431,22 +434,35 @@ def _sorted(rows: Iterable[Row], options: Options) -> List[Row]:
 
 def snapshot_files(data_directory: str) -> List[Dict[str, Any]]:
     """What a folder tells of the snapshots in it; the rest only the extension reads."""
-    directory = os.path.join(data_directory, "pg_residency")
+    directory = _data_directory.opened(data_directory)
     found = []
-    for name in os.listdir(directory) if os.path.isdir(directory) else ():
+    for name in directory.listed("pg_residency"):
         match = _SNAPSHOT_FILE.fullmatch(name)
         if match:
-            with open(os.path.join(directory, name), "rb") as file:
-                content = file.read()
+            size, digest = _size_and_digest(directory, "pg_residency/" + name)
             row: Dict[str, Any] = dict.fromkeys(_snapshot.COLUMNS)
             row.update(
                 name=match.group(1),
                 generation=int(match.group(2)),
-                file_bytes=len(content),
-                digest=hashlib.sha256(content).hexdigest(),
+                file_bytes=size,
+                digest=digest,
             )
             found.append(row)
     return sorted(found, key=lambda row: (row["name"], row["generation"]))
+
+
+def _size_and_digest(directory: DataDirectory, name: str) -> Tuple[int, str]:
+    digest, size = hashlib.sha256(), 0
+    try:
+        with os.fdopen(directory.open(name), "rb") as file:
+            if os.fstat(file.fileno()).st_size > _LARGEST_SNAPSHOT:
+                raise ResidencyError("%s/%s is larger than %s: it is no snapshot. Remove it." % (directory.path, name, human_bytes(_LARGEST_SNAPSHOT)))
+            for piece in iter(lambda: file.read(1 << 20), b""):
+                digest.update(piece)
+                size += len(piece)
+    except OSError as error:
+        raise ResidencyError("Cannot read %s/%s: %s." % (directory.path, name, error.strerror)) from None
+    return size, digest.hexdigest()
 
 
 def _plural(count: int, noun: str) -> str:

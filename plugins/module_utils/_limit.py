@@ -16,7 +16,14 @@ import os
 from abc import ABC, abstractmethod
 from typing import Any, Dict, List, Mapping, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _drop_caches, _page_cache, _processes, _service
+from ansible_collections.pgfleet.cache.plugins.module_utils import (
+    _capabilities,
+    _data_directory,
+    _drop_caches,
+    _page_cache,
+    _processes,
+    _service,
+)
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, parse_bytes
 
@@ -253,17 +260,17 @@ class _HugePages(_Limit):
                     "%d huge pages are in use, and there were %d: the kernel takes the rest when whoever began to use them ends."
                     % (self._used(), value)
                 )
-            _write(_HUGE_PAGES, value)
+            _service.write(_HUGE_PAGES, value)
             return
         for attempt in range(_ATTEMPTS):
             if attempt:
-                _write(_COMPACT, 1)  # returns when it is done
-            _write(_HUGE_PAGES, value)
+                _service.write(_COMPACT, 1)  # returns when it is done
+            _service.write(_HUGE_PAGES, value)
             # what others took meanwhile is missing now
             lacking = size - _capabilities.meminfo("MemAvailable")
             if lacking > size * TOLERANCE:
                 value = max(int(entry["before"]), self._used(), self.get() - lacking // self._page)
-                _write(_HUGE_PAGES, value)
+                _service.write(_HUGE_PAGES, value)
             if self.get() >= value:
                 break
 
@@ -286,16 +293,17 @@ class _Cgroup(_Limit):
 
     def __init__(self, data_directory: str, unit: Optional[str]) -> None:
         self.warnings = []
-        self.key = os.path.realpath(data_directory)
+        self._directory = _data_directory.opened(data_directory)
+        self.key = self._directory.real
         self.whose = "PostgreSQL in %s" % data_directory
         _page_cache.major_version(data_directory)
-        pid = _page_cache.postmaster_pid(data_directory)
-        self._pid = pid
+        self._postmaster = self._directory.postmaster()
+        self._pid = pid = None if self._postmaster is None else self._postmaster.pid
         self._entry: Entry = _load().get(self.key, {})
-        if pid is None:
+        if self._postmaster is None or pid is None:
             self._unit, self._folder, self._v1 = self._entry.get("unit"), self._entry.get("folder", ""), self._entry.get("v1", False)
             return
-        self._unit = unit or _service.unit_of(pid)
+        self._unit = unit or _service.unit_of(self._postmaster)
         cgroup = _capabilities.cgroup_of(pid, "memory")
         self._v1 = cgroup is not None
         if cgroup is None:
@@ -303,14 +311,25 @@ class _Cgroup(_Limit):
         if cgroup is None or not os.path.isdir(cgroup.folder):
             raise ResidencyError("%s is in no cgroup that can be seen here: it cannot be limited." % self.whose)
         self._folder = cgroup.folder
-        if self._unit is None:
-            self._require_own(pid, cgroup)
-            if not os.path.exists(self._file):
-                raise ResidencyError("The cgroup %s has no %s: memory is not among its controllers." % (cgroup.path, os.path.basename(self._file)))
+        self._cgroup = cgroup
+        self._require_own()
+        if self._unit is None and not os.path.exists(self._file):
+            raise ResidencyError("The cgroup %s has no %s: memory is not among its controllers." % (cgroup.path, os.path.basename(self._file)))
 
-    def _require_own(self, pid: int, cgroup: _capabilities.Cgroup) -> None:
-        others = []
-        for word in (_capabilities.text(cgroup.folder + "/cgroup.procs") or "").split():
+    def _require_own(self) -> None:
+        """Also right before the limit is set: it is this server's alone, and the server is the one that was looked at."""
+        if self._postmaster is None:
+            return
+        if self._unit is not None:
+            _service.require_main_process(self._unit, self._postmaster, self._directory)
+            return
+        if not self._directory.is_postmaster(self._postmaster):
+            raise ResidencyError("%s has ended, or was restarted, meanwhile: run the module again." % self.whose)
+        pid, cgroup, others = self._postmaster.pid, self._cgroup, []
+        words = [] if cgroup.path == "/" else [
+            word for folder, dummy, dummy2 in os.walk(cgroup.folder) for word in (_capabilities.text(folder + "/cgroup.procs") or "").split()
+        ]
+        for word in words:
             process = _processes.look(int(word))
             if process is not None and pid not in (process.pid, process.parent):
                 others.append("%s (%d)" % (process.title.split(" ")[0] or "a kernel thread", process.pid))
@@ -339,15 +358,17 @@ class _Cgroup(_Limit):
         return min(before, (size + self._held(promised=True)) // page * page)
 
     def put(self, value: int, size: Optional[int], entry: Entry) -> None:
+        if size is not None:
+            self._require_own()
         if entry.get("unit"):
             _service.systemctl(
-                "set-property", "--runtime", entry["unit"], "MemoryMax=%s" % ("infinity" if value >= _UNLIMITED else value)
+                "set-property", "--runtime", "--", entry["unit"], "MemoryMax=%s" % ("infinity" if value >= _UNLIMITED else value)
             )
         elif value >= _UNLIMITED:
-            _write(self._file, "-1" if self._v1 else "max")
+            _service.write(self._file, "-1" if self._v1 else "max")
         else:
             # the kernel reclaims first; on version 2 it would kill if that were not enough, which size and what is held forestall
-            _write(self._file, value)
+            _service.write(self._file, value)
         if self._pid is not None and self.get() != value:
             raise ResidencyError("%s was to have %s, and %s says %s." % (self._file, self.describe(value), self._file, self.describe(self.get())))
 
@@ -385,7 +406,7 @@ class _Cgroup(_Limit):
 def _shared_memory(pid: int) -> int:
     """Of a postmaster: its shared memory outside huge pages, whether touched or not."""
     size = 0
-    for line in (_processes.ask_as_owner(pid, "cat", "/proc/%d/maps" % pid) or "").splitlines():
+    for line in _processes.maps(pid).splitlines():
         if line.endswith("/dev/zero (deleted)"):
             first, last = (int(word, 16) for word in line.split(" ", 1)[0].split("-"))
             size += last - first
@@ -397,11 +418,3 @@ def _read(path: str) -> str:
     if text is None:
         raise ResidencyError("Cannot read %s." % path)
     return text
-
-
-def _write(path: str, value: Any) -> None:
-    try:
-        with open(path, "w", encoding="ascii") as file:
-            file.write("%s\n" % value)
-    except OSError as error:
-        raise ResidencyError("Cannot write %s to %s: %s." % (value, path, error.strerror)) from None

@@ -11,13 +11,14 @@ database, and a name serves only as a label and for patterns.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import struct
 from typing import Iterator, Optional
 
+from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row
+from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, collect
 
 MAGIC = b"PGRNAMES"
@@ -35,16 +36,14 @@ _KINDS = {"r": "table", "i": "index", "m": "materialized view", "S": "sequence",
 
 def load_newest(data_directory: str) -> Names:
     """Of the newest snapshot that has names which can be read."""
-    paths = []
     try:
-        with os.scandir(os.path.join(data_directory, "pg_residency")) as entries:
-            for entry in entries:
-                if _FILE.fullmatch(entry.name):
-                    paths.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
-    except OSError:  # there is no such directory, or it changes just now
-        pass
-    for dummy, path in sorted(paths, reverse=True)[:TRIED]:
-        data = _read(path)
+        directory = _data_directory.opened(data_directory)
+        files = [name for name in directory.listed("pg_residency") if _FILE.fullmatch(name)]
+        newest = sorted(((_modified(directory, name), name) for name in files), reverse=True)
+    except ResidencyError:
+        return Names()
+    for dummy, name in newest[:TRIED]:
+        data = _read(directory, name)
         names = None if data is None else load(data)
         if names is not None:
             return names
@@ -98,18 +97,16 @@ def _rows(data: bytes) -> Iterator[Row]:
         yield row
 
 
-def _read(path: str) -> Optional[bytes]:
-    """Only a regular file: what lies there may be a link or a pipe, and this process may be root's."""
+def _modified(directory: DataDirectory, name: str) -> float:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+        return directory.status("pg_residency/" + name).st_mtime
+    except OSError:  # it changes just now
+        return 0.0
+
+
+def _read(directory: DataDirectory, name: str) -> Optional[bytes]:
+    try:
+        data = directory.read("pg_residency/" + name, LARGEST)
+    except (OSError, ResidencyError):
         return None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
-            return None
-        with open(descriptor, "rb", closefd=False) as file:
-            head = file.read(_HEAD.size)
-            return head + file.read(LARGEST) if head.startswith(MAGIC) else None
-    finally:
-        os.close(descriptor)
+    return data if data.startswith(MAGIC) else None

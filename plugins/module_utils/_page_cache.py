@@ -11,18 +11,22 @@ Nothing here syncs a file: a write error that our fsync swallowed would never re
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 import time
 from dataclasses import dataclass
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory
+from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Place
 
 PASSES = 5  # dirty pages go when their writeback, which the advice starts, is done
 PAUSE = 0.3  # seconds between two passes
+LARGEST = 1 << 40  # bytes of a segment: 1 GiB as packages build PostgreSQL; what is larger is no relation's file
+_WINDOW = 1 << 30  # bytes that are mapped at a time
 
 # <relfilenumber>[_<fork>][.<segment>]; temporary relations begin with t and are their session's own
 _RELATION_FILE = re.compile(r"([0-9]+)(?:_(fsm|vm|init))?(?:\.([0-9]+))?")
@@ -65,7 +69,7 @@ class Cachestat(NamedTuple):
 class File:
     """A segment file and what of it is in the page cache."""
 
-    path: str
+    path: str  # in the data directory
     bytes: int
     resident_bytes: int
 
@@ -79,28 +83,17 @@ class Count:
 
 def major_version(data_directory: str) -> int:
     """The cluster's major version; also the proof that this is a data directory."""
-    if not os.path.exists(data_directory):
-        raise ResidencyError(
-            "There is no %s on this host: this module has to run where PostgreSQL does, and as its owner." % data_directory
-        )
     try:
-        with open(os.path.join(data_directory, "PG_VERSION"), encoding="ascii") as file:
-            return int(file.read())
+        return int(_data_directory.opened(data_directory).read("PG_VERSION"))
     except FileNotFoundError:
         raise ResidencyError("%s is no PostgreSQL data directory: it has no PG_VERSION." % data_directory) from None
-    except PermissionError:
-        raise _closed(data_directory) from None
     except ValueError:
         raise ResidencyError("%s/PG_VERSION does not hold a major version." % data_directory) from None
 
 
-def _closed(data_directory: str) -> ResidencyError:
-    return ResidencyError("%s is closed to this user: become the cluster's operating system user." % data_directory)
-
-
 def require_owner(data_directory: str) -> None:
     """mincore(2) tells everyone but the owner and root that every page is resident."""
-    owner = os.stat(data_directory).st_uid
+    owner = _data_directory.opened(data_directory).uid
     if os.geteuid() not in (0, owner):
         raise ResidencyError(
             "%s belongs to user id %d and this is %d: become the owner, the kernel tells only the owner"
@@ -111,57 +104,37 @@ def require_owner(data_directory: str) -> None:
 def postmaster_pid(data_directory: str) -> Optional[int]:
     """The process id of the server that runs on this data directory."""
     try:
-        with open(os.path.join(data_directory, "postmaster.pid"), encoding="utf-8") as file:
-            lines = file.read().splitlines()
-        pid = abs(int(lines[0]))  # negative: a single-user backend
-    except (FileNotFoundError, ValueError, IndexError):
+        process = _data_directory.opened(data_directory).postmaster()
+    except _data_directory.NoDirectoryError:
         return None
-    except PermissionError:
-        raise _closed(data_directory) from None
-    try:
-        # A crashed server leaves the file, and its number may be another process's by now.
-        working_directory = os.readlink("/proc/%d/cwd" % pid)
-    except PermissionError:
-        return pid if _started(pid, lines) else None  # root in a container
-    except OSError:
-        return None
-    return pid if os.path.realpath(data_directory) == working_directory else None
+    return None if process is None else process.pid
 
 
-def _started(pid: int, lines: List[str]) -> bool:
-    """Whether a process is called like a server, and began when the file says, with the time of a clock that is set."""
-    try:
-        process = _processes.look(pid)
-        with open("/proc/uptime", encoding="ascii") as file:
-            uptime = float(file.read().split()[0])
-        if process is None or process.name not in _processes.SERVERS:
-            return False
-        age = uptime - process.started / os.sysconf("SC_CLK_TCK")
-        return abs(time.time() - age - int(lines[2])) < 60
-    except (OSError, ValueError, IndexError):
-        return False
+def relation_files(data_directory: str, major: Optional[int]) -> Iterator[str]:
+    """Every file of a permanent relation, by its name in the data directory: databases, shared catalogs, tablespaces.
+
+    Without ``major``, those of all versions that share a tablespace.
+    """
+    directory = _data_directory.opened(data_directory)
+    yield from _files_of(directory, "global")
+    yield from _files_of_databases(directory, "base")
+    for tablespace in directory.listed("pg_tblspc"):
+        if _NUMBER.fullmatch(tablespace):
+            for version in directory.listed("pg_tblspc/" + tablespace):
+                if version.startswith("PG_" if major is None else "PG_%d_" % major):
+                    yield from _files_of_databases(directory, "pg_tblspc/%s/%s" % (tablespace, version))
 
 
-def relation_files(data_directory: str, major: int) -> Iterator[str]:
-    """Every file of a permanent relation: databases, shared catalogs, tablespaces."""
-    yield from _files_of(os.path.join(data_directory, "global"))
-    yield from _files_of_databases(os.path.join(data_directory, "base"))
-    tablespaces = os.path.join(data_directory, "pg_tblspc")
-    for tablespace in _listed(tablespaces):
-        for version in _listed(os.path.join(tablespaces, tablespace)):
-            if version.startswith("PG_%d_" % major):
-                yield from _files_of_databases(os.path.join(tablespaces, tablespace, version))
-
-
-def count_files(paths: Iterable[str]) -> List[File]:
+def count_files(data_directory: str, names: Iterable[str]) -> List[File]:
+    directory = _data_directory.opened(data_directory)
     files = []
-    for path in paths:
-        descriptor = _open(path)
+    for name in names:
+        descriptor = _open(directory, name)
         if descriptor is None:
             continue
         try:
             length = os.fstat(descriptor).st_size
-            files.append(File(path, length, resident_bytes(descriptor, length)))
+            files.append(File(name, length, resident_bytes(descriptor, length)))
         finally:
             os.close(descriptor)
     return files
@@ -192,21 +165,24 @@ def identify(path: str) -> Tuple[Place, str, int]:
     return Place(database, tablespace, int(found.group(1))), found.group(2) or "main", int(found.group(3) or 0)
 
 
-def evict(paths: List[str]) -> None:
+def evict(data_directory: str, names: List[str]) -> None:
     """Advise the kernel to drop the files' pages, and some times again for those that kept some."""
+    directory = _data_directory.opened(data_directory)
     for attempt in range(PASSES):
         if attempt:
             time.sleep(PAUSE)
-        paths = [path for path in paths if _evict(path)]
-        if not paths:
+        names = [name for name in names if _evict(directory, name)]
+        if not names:
             break
 
 
 def resident_bytes(descriptor: int, length: int) -> int:
-    if length == 0:
-        return 0
+    return sum(_resident_bytes(descriptor, start, min(_WINDOW, length - start)) for start in range(0, length, _WINDOW))
+
+
+def _resident_bytes(descriptor: int, start: int, length: int) -> int:
     # ctypes, because Python's mmap asks for readable pages and hides their address
-    address = _libc.mmap(None, length, _PROT_NONE, _MAP_SHARED, descriptor, 0)
+    address = _libc.mmap(None, length, _PROT_NONE, _MAP_SHARED, descriptor, start)
     if address == _MAP_FAILED:
         raise _system_error("mmap")
     try:
@@ -220,9 +196,9 @@ def resident_bytes(descriptor: int, length: int) -> int:
         _libc.munmap(address, length)
 
 
-def dirty(path: str) -> Optional[bool]:
+def dirty(data_directory: str, name: str) -> Optional[bool]:
     """Whether the kernel has still to write pages of this file; None where it does not tell."""
-    descriptor = _open(path)
+    descriptor = _open(_data_directory.opened(data_directory), name)
     if descriptor is None:
         return False
     try:
@@ -244,9 +220,9 @@ def cachestat(descriptor: int, length: int = 0) -> Cachestat:
     return Cachestat(*answer[:3])
 
 
-def _evict(path: str) -> bool:
+def _evict(directory: DataDirectory, name: str) -> bool:
     """Returns whether pages stayed."""
-    descriptor = _open(path)
+    descriptor = _open(directory, name)
     if descriptor is None:
         return False
     try:
@@ -256,32 +232,32 @@ def _evict(path: str) -> bool:
         os.close(descriptor)
 
 
-def _open(path: str) -> Optional[int]:
+def _open(directory: DataDirectory, name: str) -> Optional[int]:
+    """None for what is no relation's file: dropped since it was listed, or of a name like one."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None  # dropped, or truncated to fewer segments, since it was listed
-    except OSError as error:
-        raise ResidencyError("Cannot open %s: %s." % (path, error.strerror)) from None
-
-
-def _files_of_databases(directory: str) -> Iterator[str]:
-    for database in _listed(directory):
-        if _NUMBER.fullmatch(database):
-            yield from _files_of(os.path.join(directory, database))
-
-
-def _files_of(directory: str) -> Iterator[str]:
-    for name in _listed(directory):
-        if _RELATION_FILE.fullmatch(name):
-            yield os.path.join(directory, name)
-
-
-def _listed(directory: str) -> List[str]:
-    try:
-        return sorted(os.listdir(directory))
+        descriptor = directory.open(name)
     except (FileNotFoundError, NotADirectoryError):
-        return []  # a database or tablespace that was dropped meanwhile
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EPERM, errno.ENXIO):
+            return None
+        raise ResidencyError("Cannot open %s/%s: %s." % (directory.path, name, error.strerror)) from None
+    if os.fstat(descriptor).st_size <= LARGEST:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _files_of_databases(directory: DataDirectory, name: str) -> Iterator[str]:
+    for database in directory.listed(name):
+        if _NUMBER.fullmatch(database):
+            yield from _files_of(directory, "%s/%s" % (name, database))
+
+
+def _files_of(directory: DataDirectory, name: str) -> Iterator[str]:
+    for file in directory.listed(name):
+        if _RELATION_FILE.fullmatch(file):
+            yield "%s/%s" % (name, file)
 
 
 def _system_error(call: str) -> ResidencyError:

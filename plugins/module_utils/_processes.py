@@ -8,12 +8,15 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
-import subprocess
 from dataclasses import dataclass, field
-from typing import Iterator, List, Optional
+from typing import Iterator, List, Optional, Tuple
+
+from ansible_collections.pgfleet.cache.plugins.module_utils import _privileges
 
 SERVERS = ("postgres", "postmaster")
+_LARGEST = 1 << 24  # characters of a file in /proc
 # "postgres: 15/main: alice sales [local] idle", "postgres: walsender replica 10.0.0.7(54321) streaming 0/5000060"
 _CLIENT = re.compile(r"postgres: .* (\[local\]|\S+\(\d+\))( |$)")
 
@@ -25,6 +28,35 @@ class Process:
     parent: int = field(compare=False)
     name: str = field(compare=False)  # of the program
     title: str = field(compare=False)
+
+
+class Pinned:
+    """A process by its directory in /proc, opened: what is read there is never another's that has got its number."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.descriptor = os.open("/proc/%d" % pid, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def read(self, name: str) -> str:
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.descriptor)
+        with os.fdopen(descriptor, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(_LARGEST)
+
+    def user(self) -> Optional[int]:
+        """None when it has ended, or has more than one."""
+        try:
+            found = re.search(r"^Uid:\t(\d+)\t\1\t\1\t\1$", self.read("status"), re.MULTILINE)
+        except OSError:
+            return None
+        return int(found.group(1)) if found else None
+
+    def working_directory(self) -> Tuple[int, int]:
+        status = os.stat("cwd", dir_fd=self.descriptor)
+        return status.st_dev, status.st_ino
+
+    def error_log(self) -> str:
+        """Where its standard error goes."""
+        return os.readlink("fd/2", dir_fd=self.descriptor)
 
 
 @dataclass(frozen=True)
@@ -56,9 +88,14 @@ def look(pid: int) -> Optional[Process]:
 def title(pid: int) -> str:
     try:
         with open("/proc/%d/cmdline" % pid, encoding="utf-8", errors="replace") as file:
-            return file.read().replace("\0", " ").strip()
+            return printable(file.read(_LARGEST).replace("\0", " ").strip())
     except OSError:
         return ""
+
+
+def printable(text: str) -> str:
+    """Any user may give a process any title: in a message, none of it acts on a terminal."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", "?", text)
 
 
 def clusters() -> List[Cluster]:
@@ -77,25 +114,25 @@ def clusters() -> List[Cluster]:
 
 def _directory(postmaster: Process) -> str:
     try:
-        return os.readlink("/proc/%d/cwd" % postmaster.pid)
+        return printable(os.readlink("/proc/%d/cwd" % postmaster.pid))
     except OSError:
         named = re.search(r" -D ?(\S+)", postmaster.title)
         return os.path.realpath(named.group(1)) if named else "a folder unknown, as process %d" % postmaster.pid
 
 
-def ask_as_owner(pid: int, *command: str) -> Optional[str]:
-    """What a command says that its owner may run about a process; root in a container may not always."""
+def maps(pid: int) -> str:
+    """Of a process, empty where they cannot be read. Root in a container may not always; the process's user may."""
     try:
-        owner = os.stat("/proc/%d" % pid)
-        if os.geteuid() == 0:
-            command = ("setpriv", "--reuid", str(owner.st_uid), "--regid", str(owner.st_gid), "--clear-groups", "--", *command)
-        # an engine has no AnsibleModule, whose run_command() is meant
-        done = subprocess.run(  # pylint: disable=ansible-bad-function
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, check=False
-        )
-    except OSError:
-        return None
-    return done.stdout if done.returncode == 0 else None
+        process = Pinned(pid)
+        try:
+            return process.read("maps")
+        except PermissionError:
+            user = process.user()
+            if os.geteuid() != 0 or not user:
+                return ""
+            return str(_privileges.run_as(pwd.getpwuid(user), [process.descriptor], lambda dummy: process.read("maps"), {}))
+    except (OSError, KeyError, RuntimeError):
+        return ""
 
 
 def is_client(process_title: str) -> bool:

@@ -3,64 +3,110 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Stop and start a cluster the way it was started: by its systemd unit, or by pg_ctl where it has none."""
+"""Stop and start a cluster the way it was started: by its systemd unit, or by pg_ctl where it has none.
+
+Only a unit needs root, and only the one whose main process is this cluster's postmaster, which Unit verifies before each
+act. Everything else, which is all that comes from the data directory, is done as the cluster's operating system user.
+"""
 
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shlex
 import subprocess
-from typing import FrozenSet, List, Optional
+import tempfile
+from typing import Any, Dict, FrozenSet, List, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _page_cache, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _data_directory, _privileges, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 TIMEOUT = 600  # seconds for a shutdown with its checkpoint, or for recovery
+_LARGEST_OUTPUT = 4000  # bytes
+
+
+class Unit:
+    """What root does for a restart: of the postmaster of this directory, and of nothing else."""
+
+    def __init__(self, data_directory: str, named: Optional[str]) -> None:
+        self._directory = _data_directory.opened(data_directory)
+        self._named = named
+        self._name: Optional[str] = None
+        self._postmaster: Optional[_processes.Pinned] = None
+        self._cgroups: FrozenSet[str] = frozenset()
+
+    @property
+    def acts(self) -> Dict[str, _privileges.Act]:
+        return {"find unit": self.find, "stop unit": self.stop, "start unit": self.start, "join cgroups": self.join}
+
+    def find(self) -> Optional[str]:
+        """The name of the unit, None when no unit runs the server."""
+        self._postmaster = running(self._directory)
+        self._name = self._named or unit_of(self._postmaster)
+        if self._name is not None:
+            if os.geteuid() != 0:
+                raise ResidencyError("PostgreSQL runs in systemd's unit %s, and only root may restart that: become root." % self._name)
+            require_main_process(self._name, self._postmaster, self._directory)
+        else:
+            self._cgroups = _cgroups_of(self._postmaster.pid) - _cgroups_of(os.getpid())
+            if not self._directory.is_postmaster(self._postmaster):
+                raise _ended(self._directory)
+        return self._name
+
+    def stop(self) -> None:
+        if self._name is None or self._postmaster is None:
+            raise ResidencyError("There is no unit to stop.")
+        require_main_process(self._name, self._postmaster, self._directory)
+        systemctl("stop", self._name)
+
+    def start(self) -> None:
+        if self._name is not None:
+            systemctl("start", self._name)
+
+    def join(self, pid: int) -> None:
+        """What limits the server, and what its pages are charged to, stays the same."""
+        if os.geteuid() == 0 and _processes.Pinned(pid).user() == self._directory.uid:
+            for folder in sorted(self._cgroups):
+                write(os.path.join(folder, "cgroup.procs"), pid)
 
 
 class Service:
     """Of a cluster that runs now: what it takes to start it again is remembered before it is stopped."""
 
-    def __init__(self, data_directory: str, unit: Optional[str] = None) -> None:
+    def __init__(self, data_directory: str, ask: _privileges.Ask) -> None:
         self.data_directory = data_directory
-        pid = _page_cache.postmaster_pid(data_directory)
-        if pid is None:
-            raise ResidencyError("PostgreSQL is stopped in %s: there is nothing to restart." % data_directory)
-        self.unit = unit or unit_of(pid)
+        self._directory = _data_directory.opened(data_directory)
+        self._ask = ask
+        self.unit: Optional[str] = ask("find unit")
         if self.unit is not None:
-            if os.geteuid() != 0:
-                raise ResidencyError("PostgreSQL runs in systemd's unit %s, and only root may restart that: become root." % self.unit)
-            main = systemctl("show", "--property=MainPID", "--value", self.unit).strip()
-            if main != str(pid):
-                raise ResidencyError(
-                    "Unit %s is not PostgreSQL's own (its main process is %s, not %d), a cluster manager such as Patroni perhaps:"
-                    " stop PostgreSQL your way, evict, and start it again." % (self.unit, main or "none", pid)
-                )
             return
-        self._keeper(pid)
-        self._owner = pwd.getpwuid(os.stat(data_directory).st_uid)
-        executable, self._arguments = _command(data_directory)
+        postmaster = running(self._directory)
+        self._keeper(postmaster.pid)
+        executable, self._arguments = _command(self._directory)
         self._pg_ctl = os.path.join(os.path.dirname(executable), "pg_ctl")
-        log = (_processes.ask_as_owner(pid, "readlink", "/proc/%d/fd/2" % pid) or "").strip()
-        self._log = log if os.path.isfile(log) else "/dev/null"
-        self._cgroups = _cgroups_of(pid) - _cgroups_of(os.getpid())
+        self._environment = _environment(postmaster)
+        try:
+            log = postmaster.error_log()
+        except OSError:
+            log = ""
+        self._log = log if os.path.isfile(log) else os.devnull
 
     def stop(self) -> None:
         if self.unit is not None:
-            systemctl("stop", self.unit)
+            self._ask("stop unit")
         else:
             self._run("stop", "-m", "fast")
-        if _page_cache.postmaster_pid(self.data_directory) is not None:
+        if self._directory.postmaster() is not None:
             raise ResidencyError("PostgreSQL in %s was stopped, and runs again: something else starts it." % self.data_directory)
 
     def start(self) -> None:
         """After stop()."""
         try:
             if self.unit is not None:
-                systemctl("start", self.unit)
+                self._ask("start unit")
             else:
+                self._ask("join cgroups", os.getpid())
                 self._run("start", "-l", self._log, "-o", self._arguments)
         except ResidencyError as error:
             where = "journalctl -u %s" % self.unit if self.unit is not None else self._log
@@ -86,15 +132,33 @@ class Service:
             )
 
     def _run(self, *arguments: str) -> None:
-        # LC_ALL and the like are what the server was started with, as far as this user has the same
-        command = [self._pg_ctl, *arguments, "-D", self.data_directory, "--wait", "--silent", "-t", str(TIMEOUT)]
         if os.geteuid() == 0:
-            # what limits it, and what its pages are charged to, stays the same
-            join = "".join("echo $$ >%s && " % shlex.quote(folder + "/cgroup.procs") for folder in sorted(self._cgroups))
-            command = ["setpriv", "--reuid", str(self._owner.pw_uid), "--regid", str(self._owner.pw_gid), "--init-groups", "--", *command]
-            if join:
-                command = ["sh", "-c", join + 'exec "$@"', "sh", *command]
-        _call(command)
+            raise ResidencyError("pg_ctl does not run as root: become the cluster's operating system user.")
+        command = [self._pg_ctl, *arguments, "-D", self.data_directory, "--wait", "--silent", "-t", str(TIMEOUT)]
+        _call(command, env=self._environment)
+
+
+def running(directory: DataDirectory) -> _processes.Pinned:
+    postmaster = directory.postmaster()
+    if postmaster is None:
+        raise ResidencyError("PostgreSQL is stopped in %s: there is nothing to restart." % directory.path)
+    return postmaster
+
+
+def _ended(directory: DataDirectory) -> ResidencyError:
+    return ResidencyError("PostgreSQL in %s has ended, or was restarted, meanwhile: run the module again." % directory.path)
+
+
+def require_main_process(unit: str, postmaster: _processes.Pinned, directory: DataDirectory) -> None:
+    """Right before a unit is touched: it runs this server, and nothing else."""
+    main = systemctl("show", "--property=MainPID", "--value", "--", unit).strip()
+    if not directory.is_postmaster(postmaster):
+        raise _ended(directory)
+    if main != str(postmaster.pid):
+        raise ResidencyError(
+            "Unit %s is not PostgreSQL's own (its main process is %s, not %d), a cluster manager such as Patroni perhaps:"
+            " stop PostgreSQL your way, evict, and start it again." % (unit, main or "none", postmaster.pid)
+        )
 
 
 def _cgroups_of(pid: int) -> FrozenSet[str]:
@@ -103,11 +167,11 @@ def _cgroups_of(pid: int) -> FrozenSet[str]:
     return frozenset(cgroup.folder for cgroup in found if cgroup is not None and os.path.isdir(cgroup.folder))
 
 
-def unit_of(pid: int) -> Optional[str]:
+def unit_of(process: _processes.Pinned) -> Optional[str]:
     """The systemd service that a process runs in, where systemd is at work."""
     if not os.path.isdir("/run/systemd/system"):
         return None
-    for line in (_capabilities.text("proc/%d/cgroup" % pid) or "").splitlines():
+    for line in process.read("cgroup").splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         last = path.rpartition("/")[2]
         if (controllers == "name=systemd" or (number == "0" and not controllers)) and last.endswith(".service"):
@@ -115,34 +179,59 @@ def unit_of(pid: int) -> Optional[str]:
     return None
 
 
-def _command(data_directory: str) -> List[str]:
+def _command(directory: DataDirectory) -> List[str]:
     """The program, and its arguments but for -D, as postmaster.opts has them."""
     try:
-        with open(os.path.join(data_directory, "postmaster.opts"), encoding="utf-8") as file:
-            words = shlex.split(file.read())
-    except OSError as error:
-        raise ResidencyError("Cannot read how PostgreSQL was started: %s." % error) from None
+        words = shlex.split(directory.read("postmaster.opts").decode("utf-8", "surrogateescape"))
+        program = words[0]
+    except FileNotFoundError:
+        raise ResidencyError("%s/postmaster.opts, which has how PostgreSQL was started, is missing." % directory.path) from None
+    except (ValueError, IndexError):
+        raise ResidencyError("%s/postmaster.opts does not hold a command: PostgreSQL writes it at each start." % directory.path) from None
     arguments = words[1:]
     if "-D" in arguments:
         at = arguments.index("-D")
         del arguments[at : at + 2]
-    return [words[0], " ".join(shlex.quote(word) for word in arguments)]
+    return [program, " ".join(shlex.quote(word) for word in arguments)]
+
+
+def _environment(postmaster: _processes.Pinned) -> Dict[str, str]:
+    """What the server was started with, which an archive_command may need; nothing of this module's."""
+    try:
+        words = postmaster.read("environ").split("\0")
+    except OSError:
+        words = []
+    found = dict(word.split("=", 1) for word in words if re.match(r"[A-Za-z_][A-Za-z0-9_]*=", word))
+    return found or _privileges.clean_environment()
 
 
 def systemctl(*arguments: str) -> str:
-    return _call(["systemctl", *arguments])
+    return _call(["systemctl", *arguments], env=_privileges.clean_environment())
 
 
-def _call(command: List[str]) -> str:
+def write(path: str, value: Any) -> None:
+    """To a file of the kernel's."""
     try:
-        # an engine has no AnsibleModule, whose run_command() is meant, and which knows no timeout
-        done = subprocess.run(  # pylint: disable=ansible-bad-function
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-            timeout=TIMEOUT + 30, cwd="/", check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ResidencyError("%s: %s." % (shlex.join(command), error)) from None
+        with open(path, "w", encoding="ascii") as file:
+            file.write("%s\n" % value)
+    except OSError as error:
+        raise ResidencyError("Cannot write %s to %s: %s." % (value, path, error.strerror)) from None
+
+
+def _call(command: List[str], env: Dict[str, str]) -> str:
+    # no pipes, which what the command leaves behind could hold open for ever
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        try:
+            # an engine has no AnsibleModule, whose run_command() is meant, and which knows no timeout
+            done = subprocess.run(  # pylint: disable=ansible-bad-function
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, timeout=TIMEOUT + 30, cwd="/", check=False, env=env
+            )
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            raise ResidencyError("%s: %s." % (shlex.join(command), error)) from None
+        output.seek(0)
+        errors.seek(0)
+        text, said = (file.read(_LARGEST_OUTPUT).decode("utf-8", "replace") for file in (output, errors))
     if done.returncode != 0:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise ResidencyError("%s failed: %s" % (shlex.join(command), said or "it says nothing, see the server's log."))
-    return done.stdout
+        words = " ".join((said or text).split())
+        raise ResidencyError("%s failed: %s" % (shlex.join(command), words or "it says nothing, see the server's log."))
+    return text

@@ -6,6 +6,8 @@
 """One who measures at a time on a host: two would each measure the other.
 
 The lock is a symbolic link, because making one is atomic and its target is the owner's name. It is gone with the next boot.
+It lies where every user may make it, because the clusters of a host need not have the same user. So any user can hold it,
+and a message says whose it is; nobody who holds it gets more than that.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ def taken(what: str, held: Optional[str]) -> Iterator[None]:
     if held is not None:
         owner = _owner()
         if owner != held:
-            raise ResidencyError("%s is not held as '%s', but %s." % (PATH, held, "by '%s'" % owner if owner else "by nobody"))
+            raise ResidencyError("%s is not held as '%s', but %s." % (PATH, held, "by '%s'" % _shown(owner) if owner else "by nobody"))
         yield
         return
     name = "%s of user %s, process %d, since %s" % (
-        what, _user(), os.getpid(), time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
+        what, _user(os.geteuid()), os.getpid(), time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
     )
     _take(name)
     try:
@@ -50,6 +52,8 @@ def _take(name: str) -> None:
         except FileExistsError:
             owner = _owner()
         if owner is None:
+            if os.path.lexists(PATH):
+                break  # no link
             continue
         process = _OF_A_PROCESS.match(owner)
         if not process or os.path.exists("/proc/" + process.group(1)):
@@ -59,7 +63,8 @@ def _take(name: str) -> None:
         except OSError:
             break
     raise ResidencyError(
-        "Another run is in progress on this host: %s. Wait until it is done; if it is gone without a trace, remove %s." % (owner, PATH)
+        "Another run is in progress on this host: %s. Wait until it is done; if it is gone without a trace, remove %s, which is user %s's."
+        % (_shown(owner or "a file"), PATH, _user(_uid()))
     )
 
 
@@ -70,8 +75,20 @@ def _owner() -> Optional[str]:
         return None
 
 
-def _user() -> str:
+def _uid() -> int:
     try:
-        return pwd.getpwuid(os.geteuid()).pw_name
+        return os.lstat(PATH).st_uid
+    except OSError:
+        return os.geteuid()
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
     except KeyError:
-        return str(os.geteuid())
+        return str(number)
+
+
+def _shown(text: str) -> str:
+    """Every user of the host can make the link: its text may be anything."""
+    return re.sub(r"[^ -~]", "?", text)[:200]

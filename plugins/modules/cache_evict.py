@@ -85,6 +85,7 @@ options:
       - The cluster's data directory. Required when PostgreSQL is stopped in it, which then nobody logs in to.
       - While a server runs in it, the login has to reach that one.
       - With O(scope=host), the cluster that is meant to be there; it is counted, and restarted if O(method=restart) says so.
+      - For root, no link in the path may be one that another user can have made.
     type: path
 attributes:
   check_mode:

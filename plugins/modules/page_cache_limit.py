@@ -43,11 +43,12 @@ options:
     default: huge_pages
   data_directory:
     description:
-      - The cluster's data directory. Needed with O(method=cgroup).
+      - The cluster's data directory. Needed with O(method=cgroup). No link in the path may be one that a user other than root can
+        have made.
     type: path
   service:
     description:
-      - The unit of systemd to limit. Without it, the one that PostgreSQL runs in.
+      - The unit of systemd to limit. Without it, the one that PostgreSQL runs in. PostgreSQL has to be its main process.
     type: str
 attributes:
   check_mode:

@@ -510,7 +510,7 @@ from contextlib import closing
 from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _info, _page_cache
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _data_directory, _info, _page_cache
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     Session,
     attach_extension,
@@ -550,7 +550,8 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
         if not options.needs_login:
             return _info.of_host(options.data_directory, _capabilities.collect)
         if _page_cache.postmaster_pid(options.data_directory) is None:
-            return _info.of_files(options.data_directory, options, _capabilities.collect)
+            directory = _data_directory.opened(options.data_directory)
+            return dict(directory.run_as_owner(lambda dummy: _info.of_files(directory.path, options, _capabilities.collect), {}))
     try:
         with closing(_connect(params)) as session:
             attach_extension(session)

@@ -200,7 +200,8 @@ def test_one_at_a_time(wide, as_postgres, login):
     finally:
         os.unlink(LOCK)
     assert refused["msg"] == (
-        "Another run is in progress on this host: %s. Wait until it is done; if it is gone without a trace, remove %s." % (held, LOCK)
+        "Another run is in progress on this host: %s. Wait until it is done; if it is gone without a trace, remove %s, which is user root's."
+        % (held, LOCK)
     )
     assert not within.get("failed"), within["msg"]
     assert other["msg"] == "%s is not held as 'bob', but by '%s'." % (LOCK, held)

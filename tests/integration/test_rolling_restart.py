@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import time
 
 import pytest
@@ -323,6 +324,20 @@ def test_refused(fleet, arguments, message):
     says(output, message)
     assert fleet.started() == before
     assert not os.path.exists(os.path.join(fleet.directory, "state"))
+
+
+@pytest.mark.parametrize("user, refused", [("nobody", False), ("postgres", True)])
+def test_a_process_that_is_called_patroni(fleet, user, refused):
+    """Any user may call a process so; only the cluster's own and root's can be its manager."""
+    process = subprocess.Popen(["patroni", "600"], executable="/bin/sleep", user=user)
+    try:
+        output, status = fleet.run("--check")
+    finally:
+        process.kill()
+        process.wait()
+    assert (status != 0) == refused, output
+    if refused:
+        says(output, "Patroni runs on db1, and would take a restart for a failure: it could promote a standby.")
 
 
 def test_another_cluster_is_refused(fleet, cluster):

@@ -11,7 +11,8 @@ import os
 import subprocess
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _page_cache
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _data_directory, _page_cache
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give
 
 BLANK = r"36 25 0:31 / /mnt/a\040b rw - ext4 /dev/vdb rw"
 
@@ -29,6 +30,7 @@ def cluster(tmp_path):
         path.write_bytes(content)
     (data / "pg_tblspc").mkdir()
     (data / "pg_tblspc" / "16385").symlink_to(elsewhere)
+    give(tmp_path)
     return str(data)
 
 
@@ -159,13 +161,14 @@ def test_kdamonds(system):
 
 
 def test_no_huge_pages_no_large_folios(cluster, system):
-    assert _capabilities._large_folios(cluster) is False
+    assert _capabilities._large_folios(_data_directory.opened(cluster), "") is False
 
 
 def test_running_cluster_is_charged(tmp_path):
-    process = subprocess.Popen(["sleep", "60"], cwd=str(tmp_path))
+    process = subprocess.Popen(["sleep", "60"], cwd=str(tmp_path), user=give(tmp_path))
     try:
         (tmp_path / "postmaster.pid").write_text("%d\n" % process.pid)
+        give(tmp_path)
         found = _capabilities.collect(str(tmp_path))["cgroup"]
     finally:
         process.kill()
@@ -176,9 +179,9 @@ def test_running_cluster_is_charged(tmp_path):
 
 
 def test_large_folios_are_not_looked_for_in_what_is_cold(cluster):
-    path = os.path.join(cluster, "base", "5", "16384")
-    with open(path, "rb") as file:
+    name = "base/5/16384"
+    with open(os.path.join(cluster, name), "rb") as file:
         os.fsync(file.fileno())
-    _page_cache.evict([path])
-    assert _capabilities._large_folios(cluster) is None
-    assert _page_cache.count_files([path])[0].resident_bytes == 0
+    _page_cache.evict(cluster, [name])
+    assert _capabilities._large_folios(_data_directory.opened(cluster), "") is None
+    assert _page_cache.count_files(cluster, [name])[0].resident_bytes == 0

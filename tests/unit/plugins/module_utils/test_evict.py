@@ -11,6 +11,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import Resid
 from ansible_collections.pgfleet.cache.plugins.module_utils._evict import State
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._page_cache import File
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give
 
 OPTIONS = {
     "scope": "cluster",
@@ -28,14 +29,14 @@ OPTIONS = {
 def test_relations_before_and_after():
     before = State(
         [
-            File("/data/base/5/16001", 100, 80),
-            File("/data/base/5/16001.1", 50, 40),
-            File("/data/base/5/16002", 300, 200),
-            File("/data/base/5/16003", 300, 0),
+            File("base/5/16001", 100, 80),
+            File("base/5/16001.1", 50, 40),
+            File("base/5/16002", 300, 200),
+            File("base/5/16003", 300, 0),
         ],
         {Place(5, 1663, 16003): 2},
     )
-    after = State([File("/data/base/5/16001", 100, 8), File("/data/base/5/16004", 10, 10)], {Place(5, 1663, 16002): 1})
+    after = State([File("base/5/16001", 100, 8), File("base/5/16004", 10, 10)], {Place(5, 1663, 16002): 1})
     rows = _evict.compare(before, after)
     assert [
         (row["place"].relfilenumber, row["bytes"], row["resident_bytes_before"], row["resident_bytes_after"],
@@ -46,7 +47,7 @@ def test_relations_before_and_after():
 
 
 def test_rows_are_bounded():
-    rows = _evict.compare(State([File("/data/base/5/%d" % number, 10, 10) for number in range(1000)], None), State([], None))
+    rows = _evict.compare(State([File("base/5/%d" % number, 10, 10) for number in range(1000)], None), State([], None))
     assert len(_evict.rank(rows, "before")) == 20
 
 
@@ -55,6 +56,7 @@ def stopped(tmp_path):
     for name, content in (("PG_VERSION", b"15\n"), ("base/5/16001", b"x" * 8192)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
+    give(tmp_path)
     return str(tmp_path)
 
 

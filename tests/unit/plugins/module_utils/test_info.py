@@ -14,6 +14,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._info import Options
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
     Session,
     database_row,
+    give,
     names_file,
     relation_row,
     snapshot_row,
@@ -233,6 +234,7 @@ def stopped(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+    give(tmp_path)
     return str(tmp_path)
 
 

@@ -7,8 +7,12 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _limit
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _limit, _service
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give
 
 MIB = 1 << 20
 MEMINFO = """MemAvailable:   {available} kB
@@ -94,3 +98,27 @@ def test_a_unit_keeps_its_limit_when_its_cgroup_is_gone(tmp_path):
     assert limit.gone({"unit": None, "folder": folder})
     assert not limit.gone({"unit": "postgresql@15-main.service", "folder": folder})
     assert not limit.gone({"unit": None, "folder": str(tmp_path)})
+
+
+@pytest.mark.parametrize("answers", [["1"], ["%d", "1"]], ids=["from the start", "when the limit is set"])
+def test_a_unit_that_is_not_this_servers(tmp_path, monkeypatch, answers):
+    """Whatever is named, and whenever it has become another's: a real process, and made-up answers of systemd."""
+    process = subprocess.Popen(["sleep", "60"], cwd=str(tmp_path), user=give(tmp_path))
+    calls = []
+
+    def systemctl(*arguments):
+        calls.append(arguments[0])
+        return answers.pop(0).replace("%d", str(process.pid)) + "\n"
+
+    monkeypatch.setattr(_service, "systemctl", systemctl)
+    monkeypatch.setattr(_capabilities, "cgroup_of", lambda pid, controller: _capabilities.Cgroup(2, "/a", str(tmp_path)))
+    (tmp_path / "PG_VERSION").write_text("15\n")
+    (tmp_path / "postmaster.pid").write_text("%d\n" % process.pid)
+    give(tmp_path)
+    try:
+        with pytest.raises(ResidencyError, match="Unit ssh.service is not PostgreSQL's own .its main process is 1, not %d" % process.pid):
+            _limit._Cgroup(str(tmp_path), "ssh.service").put(1 << 30, 1 << 30, {"unit": "ssh.service"})
+    finally:
+        process.kill()
+        process.wait()
+    assert set(calls) == {"show"}

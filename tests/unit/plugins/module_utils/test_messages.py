@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -27,6 +28,7 @@ from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils import te
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
     Session,
     database_row,
+    give,
     job_row,
     outcome_row,
     segment_row,
@@ -463,6 +465,7 @@ def test_waited_in_vain():
 @pytest.fixture
 def data(tmp_path):
     (tmp_path / "PG_VERSION").write_text("15\n")
+    give(tmp_path)
     return str(tmp_path)
 
 
@@ -479,6 +482,7 @@ def test_data_directory(data):
     assert says(_page_cache.major_version, data) == "%s is no PostgreSQL data directory: it has no PG_VERSION." % data
     with open(os.path.join(data, "PG_VERSION"), "w") as file:
         file.write("fifteen")
+    give(data)
     assert says(_page_cache.major_version, data) == "%s/PG_VERSION does not hold a major version." % data
 
 
@@ -490,9 +494,9 @@ def test_data_directory_of_another_host():
 
 def test_closed_data_directory(data, monkeypatch):
     def refuse(*dummy, **dummy2):
-        raise PermissionError
+        raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     assert says(_page_cache.major_version, data) == (
         "%s is closed to this user: become the cluster's operating system user." % data
     )

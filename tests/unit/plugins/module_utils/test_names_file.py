@@ -10,7 +10,7 @@ import os
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _names, _names_file
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names
-from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import database_row, names_file, relation_row
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import database_row, give, names_file, relation_row
 
 ROWS = [
     database_row(5, "postgres_air"),
@@ -53,6 +53,7 @@ def write(folder, name, data, age):
     path = folder / name
     path.write_bytes(data)
     os.utime(path, (1000000 - age, 1000000 - age))
+    give(folder.parent)
     return path
 
 

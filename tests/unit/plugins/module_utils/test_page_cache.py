@@ -13,6 +13,7 @@ import subprocess
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _page_cache
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give
 
 SIZE = 8 * 1024 * 1024
 
@@ -46,19 +47,23 @@ def cluster(tmp_path):
         path.write_bytes(b"y" * 8192)
     (tmp_path / "data" / "pg_tblspc").mkdir()
     (tmp_path / "data" / "pg_tblspc" / "16385").symlink_to(location)
+    give(tmp_path)
     return tmp_path / "data"
 
 
-def count(*paths):
-    return _page_cache.add_up(_page_cache.count_files(paths))
+def count(folder):
+    """Of the file 1259 in it."""
+    give(folder)
+    return _page_cache.add_up(_page_cache.count_files(str(folder), ["1259"]))
 
 
-def relative(cluster, paths):
-    return sorted(os.path.relpath(path, str(cluster)) for path in paths)
+def evict(folder):
+    give(folder)
+    _page_cache.evict(str(folder), ["1259"])
 
 
 def test_only_relation_files_of_this_major(cluster):
-    assert relative(cluster, _page_cache.relation_files(str(cluster), 15)) == [
+    assert sorted(_page_cache.relation_files(str(cluster), 15)) == [
         "base/5/1259",
         "base/5/1259_fsm",
         "base/5/1259_vm",
@@ -70,10 +75,7 @@ def test_only_relation_files_of_this_major(cluster):
 
 
 def test_paths_tell_the_relation(cluster):
-    identified = {
-        os.path.relpath(path, str(cluster)): _page_cache.identify(path)
-        for path in _page_cache.relation_files(str(cluster), 15)
-    }
+    identified = {name: _page_cache.identify(name) for name in _page_cache.relation_files(str(cluster), 15)}
     assert identified["global/1262"] == ((0, 1664, 1262), "main", 0)
     assert identified["base/5/1259_vm"] == ((5, 1663, 1259), "vm", 0)
     assert identified["base/5/16384.1"] == ((5, 1663, 16384), "main", 1)
@@ -86,38 +88,37 @@ def test_counts_what_was_read_and_evicts_it(tmp_path):
         file.write(os.urandom(SIZE))
         # the test's own file: without this its pages stay dirty, and dirty pages stay
         os.fsync(file.fileno())
-    assert count(path) == _page_cache.Count(1, SIZE, SIZE)
-    _page_cache.evict([path])
-    assert count(path).resident_bytes == 0
+    assert count(tmp_path) == _page_cache.Count(1, SIZE, SIZE)
+    evict(tmp_path)
+    assert count(tmp_path).resident_bytes == 0
     with open(path, "rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead: exactly what is read
         file.seek(SIZE // 2)
         file.read(64 * 1024)
-    assert count(path).resident_bytes == 64 * 1024
+    assert count(tmp_path).resident_bytes == 64 * 1024
 
 
 def test_dirty_pages_go_without_a_sync(tmp_path):
     path = str(tmp_path / "1259")
     with open(path, "wb") as file:
         file.write(os.urandom(SIZE))
-    _page_cache.evict([path])
-    assert count(path).resident_bytes < SIZE
+    evict(tmp_path)
+    assert count(tmp_path).resident_bytes < SIZE
 
 
 def test_dropped_file_is_no_error(tmp_path):
-    path = str(tmp_path / "1259")
-    _page_cache.evict([path])
-    assert count(path) == _page_cache.Count(0, 0, 0)
+    evict(tmp_path)
+    assert count(tmp_path) == _page_cache.Count(0, 0, 0)
 
 
 def test_empty_file(tmp_path):
     (tmp_path / "1259").write_bytes(b"")
-    assert count(str(tmp_path / "1259")) == _page_cache.Count(1, 0, 0)
+    assert count(tmp_path) == _page_cache.Count(1, 0, 0)
 
 
 def test_last_page_is_not_counted_beyond_the_file(tmp_path):
     (tmp_path / "1259").write_bytes(b"x" * 5000)
-    assert count(str(tmp_path / "1259")) == _page_cache.Count(1, 5000, 5000)
+    assert count(tmp_path) == _page_cache.Count(1, 5000, 5000)
 
 
 def test_major_version(cluster, tmp_path):
@@ -125,12 +126,14 @@ def test_major_version(cluster, tmp_path):
     with pytest.raises(ResidencyError, match="is no PostgreSQL data directory"):
         _page_cache.major_version(str(tmp_path))
     (tmp_path / "PG_VERSION").write_text("fifteen")
+    give(tmp_path)
     with pytest.raises(ResidencyError, match="does not hold a major version"):
         _page_cache.major_version(str(tmp_path))
 
 
 @pytest.mark.parametrize("somebody", ["owner", "root"])
 def test_owner_and_root_are_told(tmp_path, monkeypatch, somebody):
+    give(tmp_path)
     user = os.stat(str(tmp_path)).st_uid if somebody == "owner" else 0
     monkeypatch.setattr(os, "geteuid", lambda: user)
     _page_cache.require_owner(str(tmp_path))
@@ -144,10 +147,12 @@ def test_others_are_not(tmp_path, monkeypatch):
 
 def test_postmaster(tmp_path):
     data = str(tmp_path)
+    give(tmp_path)
     assert _page_cache.postmaster_pid(data) is None
-    process = subprocess.Popen(["sleep", "60"], cwd=data)
+    process = subprocess.Popen(["sleep", "60"], cwd=data, user=give(tmp_path))
     try:
         (tmp_path / "postmaster.pid").write_text("%d\n%s\n" % (process.pid, data))
+        give(tmp_path)
         assert _page_cache.postmaster_pid(data) == process.pid
     finally:
         process.kill()
@@ -157,4 +162,5 @@ def test_postmaster(tmp_path):
 
 def test_crashed_servers_number_is_another_process_now(tmp_path):
     (tmp_path / "postmaster.pid").write_text("%d\n" % os.getpid())
+    give(tmp_path)
     assert _page_cache.postmaster_pid(str(tmp_path)) is None

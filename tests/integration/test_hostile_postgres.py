@@ -1,0 +1,551 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whatever the cluster's operating system user plants in the data directory, root neither runs, reads nor touches more for it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from cluster import OWNER, run
+from conftest import PASSWORD
+from playbook import documented, keys, task
+from test_memory import MemoryCgroup
+
+EVICT, INFO, LIMIT = "cache_evict", "residency_info", "page_cache_limit"
+BOTH = ["page_cache", "shared_buffers"]
+SECRET = "root-only-words"
+SIZE = 1 << 15
+SECONDS = 30  # for a module: what blocks is a failure, not a test that hangs
+ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "roles")
+
+# a busy exchange of two names, by renameat2(2), so that one of the two is always there
+FLIPPER = """
+import ctypes, os, sys
+os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[1]))
+libc = ctypes.CDLL(None, use_errno=True)
+pairs = [(sys.argv[at].encode(), sys.argv[at + 1].encode()) for at in range(3, len(sys.argv), 2)]
+while True:
+    for one, other in pairs:
+        libc.syscall(316, -100, one, -100, other, 2)  # which fails while a name leads through an exchanged directory
+"""
+
+
+# The modules without Ansible around them, each in a process of its own, because there are some hundred calls
+HARNESS = """
+import json, os, resource, signal, sys, traceback, types
+from ansible_collections.pgfleet.cache.plugins.module_utils import _evict, _limit
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import module_argument_spec
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.modules import residency_info
+
+login = {name: option.get("default") for name, option in module_argument_spec().items()}
+info = {name: option.get("default") for name, option in residency_info.OPTIONS.items()}
+evict = {"scope": "cluster", "layers": ["page_cache"], "method": "functions", "service": None, "relations": [], "databases": [],
+         "level": 3, "force": False}
+limit = {"state": "present", "size": None, "method": "huge_pages", "service": None}
+MODULES = {
+    "cache_evict": lambda params, check: _evict.evict(dict(login, **dict(evict, **params)), check),
+    "residency_info": lambda params, check: residency_info.run(
+        types.SimpleNamespace(params=dict(login, **dict(info, **params)), check_mode=check)),
+    "page_cache_limit": lambda params, check: _limit.apply(dict(limit, **params), check),
+}
+
+def call(module, params, check):
+    try:
+        return MODULES[module](params, check)
+    except ResidencyError as error:
+        return dict(error.result, failed=True, msg=str(error))
+    except BaseException:
+        return {"failed": True, "msg": traceback.format_exc()}
+
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # what reads without end fails, and the machine lives on
+for line in sys.stdin:
+    module, params, check, seconds = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(seconds)
+        sys.stdout.write(json.dumps(call(module, params, check)) + "\\n")
+        sys.stdout.flush()
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(json.dumps({"failed": True, "msg": "Timed out"}), flush=True)
+"""
+
+
+def give(path):
+    shutil.chown(path, OWNER, OWNER)
+    return path
+
+
+class Hostile:
+    """A directory of the user's own that looks like a stopped cluster, and what is none of the user's business."""
+
+    def __init__(self, home, private):
+        self.home = home
+        self.data = os.path.join(home, "data")
+        self.private = private
+        self.secret = os.path.join(private, "secret")
+        self.marker = os.path.join(home, "marker")
+        self.processes = []
+        with open(os.open(self.secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write("%s/bin/postgres '%s'\n" % (home, SECRET) + "x" * SIZE)
+        os.makedirs(os.path.join(private, "5"))
+        os.makedirs(os.path.join(private, "PG_15_202209061", "5"))
+        for name in ("5/16001", "1262", "PG_15_202209061/5/16001", "warm@1.snapshot", "warm@1.names"):
+            os.link(self.secret, os.path.join(private, name))
+        with open(self.secret, "rb") as file:
+            self.digest = hashlib.sha256(file.read()).hexdigest()
+        self.make()
+
+    def make(self):
+        for folder in ("", "base", "base/5", "global", "pg_tblspc", "pg_residency"):
+            os.mkdir(os.path.join(self.data, folder), 0o700)
+            give(os.path.join(self.data, folder))
+        self.write("PG_VERSION", "15\n")
+        self.write("base/5/16001", "x" * 8192)
+        self.write("global/1262", "x" * 8192)
+
+    def path(self, name):
+        return os.path.join(self.data, name)
+
+    def write(self, name, text, mode=0o600):
+        path = os.path.join(self.data, name)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, mode)
+        return give(path)
+
+    def replace(self, name, target):
+        path = self.path(name)
+        if os.path.lexists(path):
+            os.rename(path, path + ".was")
+        os.symlink(target, path)
+        os.chown(path, pwd.getpwnam(OWNER).pw_uid, -1, follow_symlinks=False)
+
+    def pipe(self, name):
+        path = self.path(name)
+        if os.path.lexists(path):
+            os.unlink(path)
+        os.mkfifo(path)
+        give(path)
+
+    def sparse(self, name, size=8 << 40):
+        with open(self.path(name), "w") as file:
+            os.truncate(file.fileno(), size)
+        give(self.path(name))
+
+    def process(self, directory, user=OWNER):
+        """Started in a directory, as a postmaster is."""
+        one = subprocess.Popen(["sleep", "600"], cwd=directory, user=user, group=pwd.getpwnam(user).pw_gid)
+        self.processes.append(one)
+        return one
+
+    def program(self, name):
+        """One that leaves behind who ran it, and with which words."""
+        path = os.path.join(self.home, name)
+        with open(path, "w") as file:
+            file.write("#!/bin/sh\necho \"$(id -u) $*\" >>%s\nsleep 0.1\nexit 1\n" % self.marker)
+        os.chmod(path, 0o755)
+        return give(path)
+
+    def ran(self):
+        """Who ran the program, and with what."""
+        if not os.path.exists(self.marker):
+            return []
+        with open(self.marker) as file:
+            return [line.split(" ", 1) for line in file.read().splitlines()]
+
+    @contextlib.contextmanager
+    def watched(self):
+        """Nobody opens the secret meanwhile, by whichever of its names: neither to read nor to count nor to evict it."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        watch = libc.inotify_init1(os.O_NONBLOCK)
+        try:
+            assert libc.inotify_add_watch(watch, self.secret.encode(), 0x20) > 0  # IN_OPEN
+            yield
+            with pytest.raises(BlockingIOError):
+                os.read(watch, 4096)
+        finally:
+            os.close(watch)
+
+    @contextlib.contextmanager
+    def exchanged(self, *pairs):
+        user = pwd.getpwnam(OWNER)
+        words = [os.path.join(self.home, name) for pair in pairs for name in pair]
+        one = subprocess.Popen([sys.executable, "-c", FLIPPER, str(user.pw_uid), str(user.pw_gid), *words], stderr=subprocess.PIPE)
+        try:
+            time.sleep(0.3)
+            yield
+            assert one.poll() is None, one.stderr.read()
+        finally:
+            one.kill()
+            one.wait()
+
+    def close(self):
+        for one in self.processes:
+            one.kill()
+            one.wait()
+
+
+@pytest.fixture
+def hostile(machine):
+    home = os.path.join(machine.directory, "hostile")
+    private = os.path.join(machine.directory, "private")
+    os.mkdir(home, 0o755)
+    give(home)
+    os.mkdir(private, 0o700)
+    one = Hostile(home, private)
+    try:
+        yield one
+    finally:
+        one.close()
+        shutil.rmtree(home)
+        shutil.rmtree(private)
+
+
+def bounded(module, **arguments):
+    return dict(task(module, **arguments), timeout=SECONDS)
+
+
+def every_module(data):
+    """Whatever a module does with a data directory as root, without what would empty this machine's page cache."""
+    return [
+        bounded(EVICT, data_directory=data),
+        bounded(EVICT, data_directory=data, scope="relation", relations=["*"]),
+        bounded(EVICT, data_directory=data, layers=BOTH, method="restart", check=True),
+        bounded(EVICT, data_directory=data, layers=BOTH, method="restart"),
+        bounded(EVICT, data_directory=data, scope="host", force=True, check=True),
+        bounded(INFO, data_directory=data, subset=["databases", "relations", "segments", "snapshots"], limit=1000),
+        bounded(INFO, data_directory=data, subset=["capabilities"]),
+        bounded(LIMIT, data_directory=data, method="cgroup", size="1GB", check=True),
+        bounded(LIMIT, data_directory=data, method="cgroup", size="1GB"),
+    ]
+
+
+def without_ansible(tasks):
+    """As Ansible.tasks, by the modules' own functions."""
+    lines = []
+    for one in tasks:
+        [(name, arguments)] = [(key, value) for key, value in one.items() if key.startswith("pgfleet.cache.")]
+        lines.append(json.dumps([name.rpartition(".")[2], arguments, one["check_mode"], SECONDS]))
+    done = subprocess.run(
+        [sys.executable, "-c", HARNESS], input="\n".join(lines), stdout=subprocess.PIPE, universal_newlines=True, check=True,
+        env=dict(os.environ, PYTHONPATH=os.environ["ANSIBLE_COLLECTIONS_PATH"]),
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def attack(hostile, results_of, tasks=None):
+    """Run modules as root; what has to hold whatever is planted."""
+    with hostile.watched():
+        results = results_of(tasks or every_module(hostile.data))
+    for result in results:
+        text = json.dumps(result)
+        assert SECRET not in text and hostile.digest not in text, result
+        assert "Timed out" not in text and "Traceback" not in text and "MODULE FAILURE" not in text, result
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", result.get("msg", "")), result
+        if result.get("failed"):
+            assert 0 < len(result["msg"]) < 1000, result
+        assert result.get("bytes", 0) < SIZE, "nothing of root's is counted"
+    assert [who for who, dummy in hostile.ran() if who == "0"] == []
+    assert not os.path.exists("/var/lib/pgfleet/page_cache_limit.json")
+    return results
+
+
+# what is planted: a name, and how
+PLANTED = {
+    "a link for the directory of databases": lambda one: one.replace("base", one.private),
+    "a link for a database": lambda one: one.replace("base/5", one.private + "/5"),
+    "a link for the shared catalogs": lambda one: one.replace("global", one.private),
+    "a link for a relation": lambda one: one.replace("base/5/16001", one.secret),
+    "a link to a device": lambda one: one.replace("base/5/16002", "/dev/zero"),
+    "a tablespace of root's": lambda one: one.replace("pg_tblspc/16385", one.private),
+    "a tablespace that everybody may read": lambda one: one.replace("pg_tblspc/16386", "/usr"),
+    "a link for all tablespaces": lambda one: one.replace("pg_tblspc", one.private),
+    "a link for the version": lambda one: one.replace("PG_VERSION", one.secret),
+    "an endless version": lambda one: one.replace("PG_VERSION", "/dev/zero"),
+    "a pipe for the version": lambda one: one.pipe("PG_VERSION"),
+    "a huge version": lambda one: one.sparse("PG_VERSION"),
+    "a link for postmaster.pid": lambda one: one.replace("postmaster.pid", one.secret),
+    "a pipe for postmaster.pid": lambda one: one.pipe("postmaster.pid"),
+    "a huge postmaster.pid": lambda one: one.sparse("postmaster.pid"),
+    "a number that is none": lambda one: one.write("postmaster.pid", "9" * 5000),
+    "the first process": lambda one: one.write("postmaster.pid", "1\n"),
+    "a pipe for a relation": lambda one: one.pipe("base/5/99999999"),
+    "a huge relation": lambda one: one.sparse("base/5/88888888"),
+    "a link for the snapshots": lambda one: one.replace("pg_residency", one.private),
+    "a link for a snapshot": lambda one: one.replace("pg_residency/warm@1.snapshot", one.secret),
+    "a link for names": lambda one: one.replace("pg_residency/warm@1.names", one.secret),
+    "a pipe for a snapshot": lambda one: one.pipe("pg_residency/warm@1.snapshot"),
+    "a pipe for names": lambda one: one.pipe("pg_residency/warm@1.names"),
+    "a huge snapshot": lambda one: one.sparse("pg_residency/warm@1.snapshot"),
+    "huge names": lambda one: one.sparse("pg_residency/warm@1.names"),
+    "odd names": lambda one: [
+        one.write("base/5/%s" % name, "x") for name in ("16003\n", "\x1b[31m16003", "\u0663", "16003 {{ 1 }}", "-rf", "16003.99999999999999999999")
+    ],
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED.keys())
+def test_what_is_planted(hostile, planted):
+    planted(hostile)
+    attack(hostile, without_ansible)
+
+
+def test_much_is_planted(hostile, ansible):
+    """By Ansible, what does not hide the rest."""
+    for name in ("a link for a relation", "a link to a device", "a pipe for a relation", "a huge relation",
+                 "a pipe for names", "the first process", "odd names"):
+        PLANTED[name](hostile)
+    hostile.pipe("pg_residency/warm@2.snapshot")
+    results = attack(hostile, ansible.tasks)
+    assert not results[0].get("failed") and results[0]["files"] == 2, results[0]["msg"]
+    assert keys(results[0]) == documented(EVICT)
+    assert "warm@2.snapshot" in results[5]["msg"]
+
+
+def test_without_anything_planted(hostile):
+    """The same modules do their work."""
+    results = attack(hostile, without_ansible)
+    assert [result.get("failed", False) for result in results] == [False, True, False, False, False, False, False, True, True], [
+        one["msg"] for one in results
+    ]
+    assert results[0]["files"] == 2 and results[5]["total"]["blocks"] == 2
+
+
+def test_a_program_of_his_does_not_run_as_root(hostile, ansible):
+    """The data directory is a link to a directory of root's that everybody may write to."""
+    elsewhere = os.path.join(hostile.home, "elsewhere")
+    os.mkdir(elsewhere)
+    os.chmod(elsewhere, 0o1777)
+    shutil.rmtree(hostile.data)
+    os.symlink(elsewhere, hostile.data)
+    process = hostile.process(elsewhere)
+    program = hostile.program("pg_ctl")
+    hostile.write("PG_VERSION", "15\n")
+    hostile.write("postmaster.opts", '%s/postgres "-D" "%s"\n' % (hostile.home, hostile.data))
+    hostile.write("postmaster.pid", "%d\n%s\n%d\n" % (process.pid, elsewhere, time.time()))
+    results = attack(hostile, without_ansible)
+    assert hostile.ran() == [] and os.path.exists(program)
+    for result in results[:6]:
+        assert result["msg"] == (
+            "%s is a link that others than root can have made, so root does not follow it: name the directory that it leads to,"
+            " or become the cluster's operating system user." % hostile.data
+        )
+    assert hostile.ran() == []
+    for result in attack(hostile, ansible.tasks, [bounded(EVICT, data_directory=path, layers=BOTH, method="restart") for path in (elsewhere,)]):
+        assert result["msg"].startswith("%s belongs to root: " % elsewhere), result["msg"]
+    assert hostile.ran() == []
+
+
+def test_his_own_program_runs_as_he(hostile, ansible):
+    """In a data directory that is as it should be, what postmaster.opts names is his affair."""
+    process = hostile.process(hostile.data)
+    hostile.program("pg_ctl")
+    hostile.write("postmaster.opts", '%s/postgres "-D" "%s"\n' % (hostile.home, hostile.data))
+    hostile.write("postmaster.pid", "%d\n" % process.pid)
+    [result] = attack(hostile, ansible.tasks, [bounded(EVICT, data_directory=hostile.data, layers=BOTH, method="restart")])
+    assert result["failed"] and not result["changed"]
+    assert {who for who, dummy in hostile.ran()} == {str(pwd.getpwnam(OWNER).pw_uid)}
+
+
+def test_an_operators_link_is_followed(hostile, ansible, machine):
+    """Made by root where only root could."""
+    link = os.path.join(machine.directory, "link")
+    os.symlink(hostile.data, link)
+    try:
+        [result] = ansible.tasks([bounded(EVICT, data_directory=link)])
+    finally:
+        os.unlink(link)
+    assert not result.get("failed") and result["files"] == 2, result["msg"]
+
+
+@pytest.fixture(scope="module")
+def plain(machine):
+    """A server without the extension."""
+    one = machine("plain")
+    one.sql("CREATE ROLE keeper LOGIN PASSWORD '%s' IN ROLE pg_monitor, pg_checkpoint" % PASSWORD)
+    return one
+
+
+def test_root_logs_in_as_the_owner(plain, ansible):
+    """With the data directory named, and without; the owner's own name is who it is at the socket."""
+    login = {"login_port": plain.port, "login_unix_socket": plain.socket}
+    keeper = {"login_host": "127.0.0.1", "login_port": plain.port, "login_user": "keeper", "login_password": PASSWORD}
+    results = ansible.tasks([
+        bounded(EVICT, data_directory=plain.data, **login),
+        bounded(EVICT, data_directory=plain.data, **keeper),
+        bounded(EVICT, **keeper),
+        bounded(EVICT, data_directory=plain.data, check=True, layers=BOTH, **login),
+    ])
+    for result in results[:3]:
+        assert not result.get("failed") and result["files"] > 0, result["msg"]
+        assert keys(result) == documented(EVICT)
+    assert results[3]["msg"] == "PostgreSQL 15 empties its shared buffers only by a restart: set method to restart."
+
+
+def environment(cluster):
+    with open(os.path.join(cluster.data, "postmaster.pid")) as file:
+        pid = file.readline().strip()
+    with open("/proc/%s/environ" % pid, "rb") as file:
+        return file.read().decode().split("\0")
+
+
+def test_roots_environment_stays_roots(plain, ansible):
+    """What root's environment has does not go to the server; what the server had, it has again."""
+    plain.stop()
+    run("env", "ARCHIVE_TARGET=here", plain.bin + "/pg_ctl", "start", "--wait", "--silent", "-D", plain.data, "-l", plain.log, user=OWNER)
+    before = {word for word in environment(plain) if not word.startswith("PG_GRANDPARENT_PID=")}
+    assert "ARCHIVE_TARGET=here" in before
+    [result] = ansible.tasks(
+        [bounded(EVICT, data_directory=plain.data, layers=BOTH, method="restart")], environment={"VAULT_TOKEN": SECRET}
+    )
+    assert not result.get("failed") and result["restarted"], result["msg"]
+    after = {word for word in environment(plain) if not word.startswith("PG_GRANDPARENT_PID=")}
+    assert SECRET not in str(after)
+    assert after == before
+    with open(os.path.join(plain.data, "postmaster.opts")) as file:
+        assert SECRET not in file.read()
+
+
+@pytest.mark.parametrize("kind", ["link", "quote", "empty", "pipe", "huge"])
+def test_how_it_was_started(hostile, kind):
+    """Of postmaster.opts, only a small file of the owner's is read, and no word of another goes anywhere."""
+    process = hostile.process(hostile.data)
+    os.mkdir(os.path.join(hostile.home, "bin"))
+    hostile.program("bin/pg_ctl")
+    hostile.write("postmaster.pid", "%d\n" % process.pid)
+    if kind == "link":
+        hostile.replace("postmaster.opts", hostile.secret)
+    elif kind == "pipe":
+        hostile.pipe("postmaster.opts")
+    elif kind == "huge":
+        hostile.sparse("postmaster.opts")
+    else:
+        hostile.write("postmaster.opts", "%s/bin/postgres \"-D" % hostile.home if kind == "quote" else "")
+    results = attack(hostile, without_ansible)
+    assert hostile.ran() == []
+    message = results[3]["msg"]
+    if kind in ("quote", "empty"):
+        assert message == "%s/postmaster.opts does not hold a command: PostgreSQL writes it at each start." % hostile.data
+    else:
+        assert message.startswith("%s/postmaster.opts is not read: it is " % hostile.data)
+
+
+def test_a_foreign_process_is_not_his_server(hostile):
+    """However fast he exchanges the directory, between its postmaster.pid and the comparison of its path."""
+    foreign = os.path.join(hostile.home, "foreign")
+    os.mkdir(foreign, 0o700)
+    shutil.chown(foreign, "nobody", "nogroup")
+    process = hostile.process(foreign, user="nobody")
+    hostile.write("postmaster.pid", "%d\n" % process.pid)
+    for name, target in (("one", hostile.data), ("two", foreign)):
+        os.symlink(target, os.path.join(hostile.home, name))
+    program = """
+import sys, time
+from ansible_collections.pgfleet.cache.plugins.module_utils import _page_cache
+try:
+    from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory
+    opened = _data_directory._opened
+except ImportError:
+    opened = {}
+end, calls = time.monotonic() + 8, 0
+while time.monotonic() < end:
+    calls += 1
+    try:
+        for path in sys.argv[1:]:
+            if _page_cache.postmaster_pid(path) is not None:
+                sys.exit("a foreign process, after %d calls" % calls)
+    except Exception:
+        pass
+    opened.clear()
+print(calls)
+"""
+    real = os.path.join(hostile.home, "three")
+    os.mkdir(real, 0o700)
+    give(real)
+    with hostile.exchanged(("one", "two"), ("data", "three")):
+        done = subprocess.run(
+            [sys.executable, "-c", program, os.path.join(hostile.home, "one"), hostile.data], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env=dict(os.environ, PYTHONPATH=os.environ["ANSIBLE_COLLECTIONS_PATH"]), universal_newlines=True,
+        )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 500
+
+
+def test_a_foreign_process_is_not_limited(hostile):
+    try:
+        cgroup = MemoryCgroup("pgfleet-foreign-%d" % os.getpid())
+    except OSError as error:
+        pytest.skip("no memory cgroup can be made here: %s" % error)
+    process = hostile.process(hostile.private, user="root")
+    try:
+        with open(os.path.join(cgroup.folder, "cgroup.procs"), "w") as file:
+            file.write(str(process.pid))
+        limit = os.path.join(cgroup.folder, "memory.limit_in_bytes" if cgroup.v1 else "memory.max")
+        with open(limit) as file:
+            before = file.read()
+        hostile.write("postmaster.pid", "%d\n" % process.pid)
+        for name, target in (("one", hostile.data), ("two", hostile.private)):
+            os.symlink(target, os.path.join(hostile.home, name))
+        with hostile.exchanged(("one", "two")):
+            attack(hostile, without_ansible, [
+                bounded(LIMIT, data_directory=data, method="cgroup", size="1GB")
+                for data in [os.path.join(hostile.home, "one"), hostile.data] * 100
+            ])
+        with open(limit) as file:
+            assert file.read() == before
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        cgroup.remove()
+
+
+def test_everything_exchanged_while_modules_run(hostile):
+    """Each name is, in turn, what it should be and a way out."""
+    process = hostile.process(hostile.data)
+    hostile.program("pg_ctl")
+    hostile.write("postmaster.opts", '%s/postgres "-D" "%s"\n' % (hostile.home, hostile.data))
+    hostile.write("postmaster.pid", "%d\n" % process.pid)
+    pairs = []
+    for name, target in {
+        "base": hostile.private, "global": hostile.private, "pg_tblspc": hostile.private, "PG_VERSION": hostile.secret,
+        "postmaster.opts": hostile.secret, "postmaster.pid": hostile.secret, "pg_residency": hostile.private,
+    }.items():
+        other = os.path.join(hostile.home, "other." + name)
+        os.symlink(target, other)
+        pairs.append(("data/" + name, other))
+    os.symlink(hostile.private, os.path.join(hostile.home, "link"))
+    with hostile.exchanged(*pairs, ("data", "link")):
+        attack(hostile, without_ansible, every_module(hostile.data) * 20)
+    assert {who for who, dummy in hostile.ran()} <= {str(pwd.getpwnam(OWNER).pw_uid)}
+
+
+def test_a_program_does_not_import_from_where_it_is(tmp_path):
+    """What the roles run by an interpreter, in a directory that somebody else has filled."""
+    with open(os.path.join(ROLES, "cache_restart", "tasks", "proxies.yml")) as file:
+        text = yaml.safe_load(file)[0]["ansible.builtin.command"]["argv"]
+    words = re.findall(r"'([^']+)'", text.split("__cache_restart_server")[0])
+    assert words[0] == "python3"
+    for name in ("json", "csv", "socket"):
+        (tmp_path / (name + ".py")).write_text("open(%r, 'w')\n" % str(tmp_path / "marker"))
+    with open(os.path.join(ROLES, "cache_restart", "files", "haproxy_servers.py")) as file:
+        subprocess.run([*words, "/nowhere.sock"], cwd=str(tmp_path), stdin=file, stderr=subprocess.DEVNULL, check=False)
+    assert not (tmp_path / "marker").exists()
