@@ -11,10 +11,12 @@ what was done, and each find with the lines of the log around it; exits with 1 w
 
 import argparse
 import collections
+import itertools
 import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,6 +63,8 @@ class Stress:
         self.killed = set()         # pids that were sent SIGKILL
         self.stop = threading.Event()
         self.generations = {}       # by node and name, the highest seen
+        self.spaces = [f"{arguments.work}/spaces", f"{arguments.work}/standby_spaces"]
+        self.locations = itertools.count()
         self.functions = set()
 
     def find(self, what, excerpt="", fatal=False):
@@ -72,6 +76,19 @@ class Stress:
             self.finds[kind][2] += 1
         if fatal:
             self.stop.set()
+
+    def location(self, name):
+        """A new directory for a tablespace, of the primary and of the standby.
+
+        Never one twice: a standby that was killed keeps files that the primary has not, and so the links of dropped tablespaces. At its
+        promotion it then copies the init forks of unlogged tables twice, which fails: could not create file, copydir.c.
+        """
+        with self.lock:
+            number = next(self.locations)
+        for space in self.spaces:
+            os.makedirs(f"{space}/{name}/{number}")
+            shutil.chown(f"{space}/{name}/{number}", "postgres", "postgres")
+        return f"{self.spaces[0]}/{name}/{number}"
 
     def check(self, what, problems):
         """One invariant: it holds when there is no problem."""
@@ -536,7 +553,7 @@ def tablespaces(rng):
     name = rng.choice(TABLESPACES)
     if rng.random() < 0.4:
         return [f"drop tablespace {name}"]
-    location = "" if name == "inplace" else f"@spaces/{name}"
+    location = "" if name == "inplace" else f"@space/{name}"
     return [f"create tablespace {name} location '{location}'"]
 
 
@@ -630,7 +647,7 @@ class Client(threading.Thread):
     def execute(self, cursor, sql):
         self.doing = (time.monotonic(), sql)
         try:
-            cursor.execute(sql.replace("@spaces", f"{self.node.work}/spaces"))
+            cursor.execute(re.sub(r"@space/(\w+)", lambda found: self.stress.location(found.group(1)), sql))
             return cursor.fetchall() if cursor.description else []
         finally:
             self.doing = None
@@ -939,7 +956,7 @@ grant execute on function pgfadvise_willneed(regclass), pgfadvise_dontneed(regcl
 def prepare(stress):
     a = stress.arguments
     primary, standby = Node(stress, "primary", 5701), Node(stress, "standby", 5702)
-    spaces = [f"{a.work}/spaces", f"{a.work}/standby_spaces"]
+    spaces = stress.spaces
     for directory in spaces:
         for name in ("s0", "s1"):
             os.makedirs(f"{directory}/{name}")
@@ -971,7 +988,7 @@ def prepare(stress):
     standby.namespace = ["unshare", "--mount", "--propagation", "private", "sh", "-c",
                          'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh", spaces[1], spaces[0]]
     standby.start()
-    for sql in ("create tablespace s0 location '%s/s0'" % spaces[0], "create tablespace s1 location '%s/s1'" % spaces[0],
+    for sql in ("create tablespace s0 location '%s'" % stress.location("s0"), "create tablespace s1 location '%s'" % stress.location("s1"),
                 "create tablespace inplace location ''", "create database d0", "create database d1 tablespace s1"):
         primary.query(sql)
 
