@@ -39,19 +39,30 @@ WHERE backend_type IN ('client backend', 'autovacuum worker', 'parallel worker')
 _OUR_PATH = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
 # Rights that a function can turn into all others
 _POWERS = "{pg_execute_server_program,pg_write_server_files,pg_read_server_files,pg_read_all_data,pg_write_all_data}"
-# pg_has_role() says of a superuser that it is a member of every role.
+# Roles that own something in the database or may create something there, other than the login role, superusers and those whom
+# the caller trusts. Whatever they plant, before the query or during it, runs with the rights of the login role: a list of objects
+# would never be complete. An object of the bootstrap superuser has no owner in pg_shdepend. pg_database_owner has one member,
+# whom no catalog names. pg_has_role() says of a superuser that it is a member of every role.
 _STRANGERS = """
-WITH powerful AS (
-    SELECT oid FROM pg_roles WHERE rolsuper OR rolcreaterole OR rolname = ANY (%s::name[])
-), owners AS (
-    SELECT proowner AS owner FROM pg_proc
-    UNION SELECT relowner FROM pg_class WHERE relkind = 'v'
+WITH here AS (
+    SELECT oid, datdba, datacl FROM pg_database WHERE datname = current_database()
+), holders AS (
+    SELECT datdba AS holder FROM here
+    UNION SELECT a.grantee FROM here AS h, aclexplode(h.datacl) AS a WHERE a.privilege_type = 'CREATE'
+    UNION SELECT a.grantee FROM pg_namespace AS n, aclexplode(n.nspacl) AS a WHERE a.privilege_type = 'CREATE'
+    UNION SELECT s.refobjid FROM here AS h JOIN pg_shdepend AS s ON s.dbid = h.oid
+    LEFT JOIN pg_class AS c ON s.classid = 'pg_class'::regclass AND c.oid = s.objid
+    WHERE s.deptype = 'o' AND s.refclassid = 'pg_authid'::regclass AND c.relpersistence IS DISTINCT FROM 't'
+), roles AS (
+    SELECT CASE WHEN k.holder = 0 THEN 'PUBLIC' WHEN r.rolname = 'pg_database_owner' THEN o.rolname ELSE r.rolname END AS name,
+           CASE WHEN r.rolname = 'pg_database_owner' THEN o.rolsuper ELSE coalesce(r.rolsuper, false) END AS super
+    FROM here AS h JOIN pg_roles AS o ON o.oid = h.datdba CROSS JOIN holders AS k LEFT JOIN pg_roles AS r ON r.oid = k.holder
 )
-SELECT string_agg(quote_ident(r.rolname), ', ' ORDER BY r.rolname) AS names
-FROM owners AS o JOIN pg_roles AS r ON r.oid = o.owner
-WHERE EXISTS (SELECT FROM powerful AS p WHERE pg_has_role(p.oid, 'MEMBER'))
-  AND NOT EXISTS (SELECT FROM powerful AS p WHERE pg_has_role(o.owner, p.oid, 'MEMBER'))
-  AND r.rolname <> ALL (%s::name[])
+SELECT (SELECT string_agg(DISTINCT name, ', ' ORDER BY name) FROM roles WHERE NOT super AND name <> session_user AND name <> ALL (%s::text[]))
+       AS names,
+       (SELECT string_agg(t.name, ', ') FROM unnest(%s::text[]) AS t (name)
+        WHERE t.name <> 'PUBLIC' AND t.name NOT IN (SELECT r.rolname FROM pg_roles AS r)) AS unknown
+WHERE EXISTS (SELECT FROM pg_roles AS p WHERE (p.rolsuper OR p.rolcreaterole OR p.rolname = ANY (%s::name[])) AND pg_has_role(p.oid, 'MEMBER'))
 """
 
 _COUNTS = tuple(
@@ -106,7 +117,7 @@ def measure(session: Session, params: Mapping[str, Any], queries: List[Query], c
         io_method=facts["io_method"] or "sync",
         queries=session.queries,
     )
-    _refuse_strangers(session, facts["database"], params["trusted_owners"])
+    _refuse_strangers(session, facts["database"], params["trusted_roles"])
     with _turn.taken("query_io", params["lock"]):
         for number in range(1, (1 if check_mode else params["repeat"]) + 1):
             for query in queries:
@@ -167,12 +178,14 @@ RUN_KEYS = (
 
 def _refuse_strangers(session: Session, database: str, trusted: Sequence[str]) -> None:
     """A login role without such rights runs what it runs each day."""
-    names = session.only_row(_STRANGERS, (_POWERS, list(trusted)))["names"]
-    if names:
+    found = session.row(_STRANGERS, (list(trusted), list(trusted), _POWERS)) or {"names": None, "unknown": None}
+    if found["unknown"]:
+        raise ResidencyError("There is no role %s: correct trusted_roles." % found["unknown"])
+    if found["names"]:
         raise ResidencyError(
-            "Database %s has functions or views of %s, and a query can run them with the rights of the login role: log in as a role"
-            " that has no more rights than the query needs, or name those whom you trust with all of them in trusted_owners."
-            % (database, names)
+            "In database %s, objects belong to %s or can be created by them, and a query can run such objects with the rights of the login role:"
+            " log in as a role that has no more rights than the query needs, or name those whom you trust with all of them in"
+            " trusted_roles." % (database, found["names"])
         )
 
 

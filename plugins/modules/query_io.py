@@ -84,12 +84,13 @@ options:
       - The name under which the caller holds the host's lock. The role C(cache_cold_test) does, for all it does on a host.
         Without it, the module takes the lock for itself.
     type: str
-  trusted_owners:
+  trusted_roles:
     description:
-      - Roles whose functions and views a query may run with the rights of the login role.
-      - A query calls functions by its operators, in views and in the expressions of indexes. When the login role is a superuser, may create roles,
-        or may read or write all data or files of the host, and the database has functions or views of a role that may not, the module
-        fails, unless they are named here. Log in as a role that has no more rights than the query needs instead, where there is one.
+      - Roles whose objects a query may run with the rights of the login role, or V(PUBLIC).
+      - A query calls functions by its operators, in views, in foreign tables and in the expressions of indexes. When the login role is a superuser, may
+        create roles, or may read or write all data or files of the host, the module fails if another role that is no superuser owns an object
+        in the database, the database itself, or may create objects there, and is not named here. Where possible, log in as a role that has no
+        more rights than the query needs instead.
     type: list
     elements: str
     default: []
@@ -329,7 +330,7 @@ def main() -> None:
             timeout={"type": "int", "default": 600},
             plan={"type": "bool", "default": True},
             lock={"type": "str"},
-            trusted_owners={"type": "list", "elements": "str", "default": []},
+            trusted_roles={"type": "list", "elements": "str", "default": []},
         ),
         mutually_exclusive=[("query", "queries")],
         required_one_of=[("query", "queries")],

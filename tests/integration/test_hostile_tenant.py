@@ -20,8 +20,8 @@ from playbook import documented, keys, task
 
 ENVIRONMENTS = sorted(glob.glob(os.environ["HOST_ENVIRONMENTS"] + "/host-3.11-*"))
 REFUSED = (
-    " has functions or views of tenant, and a query can run them with the rights of the login role: log in as a role that has no more rights"
-    " than the query needs, or name those whom you trust with all of them in trusted_owners."
+    "In database %s, objects belong to %s or can be created by them, and a query can run such objects with the rights of the login role:"
+    " log in as a role that has no more rights than the query needs, or name those whom you trust with all of them in trusted_roles."
 )
 
 
@@ -140,10 +140,45 @@ def test_every_module(set_up, as_postgres, nothing_sprung, database, environment
     for one, result in zip(work, results):
         module = next(iter(one)).rpartition(".")[2]
         if module == "query_io":
-            assert result["msg"] == "Database %s%s" % (database, REFUSED)
+            assert result["msg"] == REFUSED % (database, "tenant")
         else:
             assert not result.get("failed"), (module, result["msg"])
         assert keys(result) == documented(module)
+
+
+# what makes somebody a stranger, undone by the second; and whom the refusal names
+STRANGERS = [
+    ("GRANT CREATE ON DATABASE fair TO someone", "REVOKE CREATE ON DATABASE fair FROM someone", "someone"),
+    ("GRANT CREATE ON SCHEMA public TO someone", "REVOKE CREATE ON SCHEMA public FROM someone", "someone"),
+    ("GRANT CREATE ON SCHEMA public TO PUBLIC", "REVOKE CREATE ON SCHEMA public FROM PUBLIC", "PUBLIC"),
+    ("ALTER DATABASE fair OWNER TO someone", "ALTER DATABASE fair OWNER TO postgres", "someone"),
+    # ts_rewrite() runs the text that it is given
+    ("CREATE OPERATOR public.= (LEFTARG = tsquery, RIGHTARG = text, FUNCTION = pg_catalog.ts_rewrite);"
+     "ALTER OPERATOR public.= (tsquery, text) OWNER TO someone", "DROP OPERATOR public.= (tsquery, text)", "someone"),
+    ("CREATE FUNCTION public.f() RETURNS int LANGUAGE sql AS 'SELECT 1'; ALTER FUNCTION public.f() OWNER TO report",
+     "DROP FUNCTION public.f()", "report"),
+    ("CREATE TABLE public.t (); ALTER TABLE public.t OWNER TO someone", "DROP TABLE public.t", "someone"),
+    ("CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w; GRANT USAGE ON FOREIGN DATA WRAPPER w TO someone;"
+     "ALTER SERVER s OWNER TO someone", "DROP FOREIGN DATA WRAPPER w CASCADE", "someone"),
+]
+
+
+def test_who_is_a_stranger(shop, as_postgres):
+    """Not what is there counts, which could change during the query, but who may put it there."""
+    shop.sql("CREATE ROLE someone; CREATE ROLE report IN ROLE pg_read_all_data; CREATE DATABASE fair")
+    query = dict(login(shop), login_db="fair", query="SELECT 1")
+    [plain] = as_postgres(task("query_io", **query))
+    assert not plain.get("failed"), plain["msg"]
+    for make, undo, who in STRANGERS:
+        shop.sql(make, "fair")
+        refused, checked, trusted = as_postgres(
+            task("query_io", **query), task("query_io", check=True, **query), task("query_io", check=True, trusted_roles=[who], **query)
+        )
+        shop.sql(undo, "fair")
+        assert refused["msg"] == checked["msg"] == REFUSED % ("fair", who), make
+        assert not trusted.get("failed"), trusted["msg"]
+    [unknown] = as_postgres(task("query_io", trusted_roles=["Someone"], **query))
+    assert unknown["msg"] == "There is no role Someone: correct trusted_roles."
 
 
 def test_a_query_of_a_role_without_such_rights(set_up, as_postgres):
