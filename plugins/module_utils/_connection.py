@@ -99,6 +99,9 @@ _STATEMENT_REMEDIES: Mapping[str, str] = {
     "58P01": "The extension's files are missing on this host, or do not fit: run the playbook pgfleet.cache.install for it.",
 }
 
+# of a parameter that is missing, of a % that is not written %%, of a value such as a date after 9999
+_OF_THE_DRIVER = (ArithmeticError, LookupError, TypeError, ValueError)
+
 # idle_session_timeout, transaction_timeout
 _TIMED_OUT = ("57P05", "25P04")
 # admin_shutdown, crash_shutdown, cannot_connect_now
@@ -132,6 +135,8 @@ class Session:
             return [dict(row) for row in cursor.fetchall()]
         except postgres.psycopg.Error as error:
             raise ResidencyError(_explain_statement(error)) from error
+        except _OF_THE_DRIVER as error:
+            raise _cannot(error) from error
         finally:
             cursor.close()
 
@@ -153,6 +158,8 @@ class Session:
         try:
             text: str = to_native(cursor.mogrify(self._complete(sql, params), params))
             return text
+        except _OF_THE_DRIVER as error:
+            raise _cannot(error) from error
         finally:
             cursor.close()
 
@@ -166,13 +173,14 @@ class Session:
             raise ResidencyError("PostgreSQL says: permission denied for function %s. %s" % (function.partition("(")[0], _MAY_CHANGE))
 
     def change(self, sql: str, params: Sequence[Any] = ()) -> List[Row]:
+        rows = self.rows(sql, params)
         self.record(sql, params)
-        return self.rows(sql, params)
+        return rows
 
     def execute(self, sql: str) -> None:
         """Run a changing statement that returns no rows."""
-        self.record(sql)
         self.command(sql)
+        self.record(sql)
 
     def command(self, sql: str) -> None:
         """Run a statement that neither changes anything nor returns rows, such as BEGIN."""
@@ -311,10 +319,19 @@ def _explain_statement(error: Any) -> str:
     if diagnosis.message_detail:
         sentence = "%s: %s" % (sentence, diagnosis.message_detail.rstrip("."))
     remedy = diagnosis.message_hint
-    if "residency" in sentence:
+    schema = re.match("permission denied for schema (.*)", sentence)
+    if state == "42501" and schema:
+        remedy = "Grant the login role USAGE on schema %s." % schema.group(1)
+    elif state == "42501" and sentence.startswith("must be owner"):
+        remedy = "Log in as the owner, or as a superuser."
+    elif "residency" in sentence:
         denied = _MAY_CHANGE if _CHANGING.search(sentence) else _MAY_LOOK
         remedy = denied if state == "42501" else _STATEMENT_REMEDIES.get(state)
     return "PostgreSQL says: %s.%s" % (sentence, " " + remedy if remedy else "")
+
+
+def _cannot(error: Exception) -> ResidencyError:
+    return ResidencyError("The statement cannot be sent, or a value of its result has no type in Python: %s." % _first_line(error))
 
 
 def _shorten(query: str) -> str:

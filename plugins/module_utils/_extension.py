@@ -81,6 +81,12 @@ SELECT 'GRANT EXECUTE ON FUNCTION ' || string_agg(p.oid::regprocedure::text, ', 
 WHERE p.proname = ANY (%s::text[])
   AND NOT coalesce((SELECT has_function_privilege(r.oid, p.oid, 'EXECUTE') FROM pg_roles AS r WHERE r.rolname = %s), false)
 """
+_USAGE = """
+SELECT 'GRANT USAGE ON SCHEMA ' || quote_ident(n.nspname) || ' TO ' || string_agg(quote_ident(r.rolname), ', ' ORDER BY r.rolname) AS statement
+FROM pg_namespace AS n, pg_roles AS r
+WHERE n.nspname = %s AND r.rolname IN ('""" + ADMIN + """', 'pg_monitor') AND NOT has_schema_privilege(r.oid, n.oid, 'USAGE')
+GROUP BY n.nspname
+"""
 _WORKING = "SELECT string_agg(job::text, ', ' ORDER BY job) AS jobs FROM @extschema@.residency_jobs WHERE state IN ('starting', 'waiting', 'running')"
 # What the files say counts, since another change there may be waiting for a restart, too.
 _PRELOAD = """
@@ -252,6 +258,9 @@ def _create(work: Work, session: Session, state: State) -> None:
         _verify(work, session, state)
     if work.server["standby"]:
         return
+    usage = session.row(_USAGE, (state.schema,))
+    if usage is not None:
+        _change(work, session, usage["statement"])
     grant = session.only_row(_GRANT, (EXTENSION, list(CHANGING), ADMIN))["statement"]
     if grant:
         _change(work, session, grant)
@@ -263,42 +272,48 @@ def _create_or_update(work: Work, session: Session, state: State) -> None:
         here = session.only_row(_SCHEMA, (state.schema,) * 3)
         wanted: str = work.params["schema"] or (OWN_SCHEMA if here["owned"] else str(state.schema))
         if wanted != state.schema:
-            state.changed = True
             _change(work, session, "ALTER EXTENSION %s SET SCHEMA %s" % (EXTENSION, _schema(work, session, wanted)))
-            state.schema = wanted
+            work.warnings.append(
+                "In database %s the extension %s from schema %s to %s: SQL that names its functions has to name this schema."
+                % (state.database, "would be moved" if work.check_mode else "was moved", state.schema, wanted)
+            )
+            state.changed, state.schema = True, wanted
         elif here["strangers"]:
             work.warnings.append(
                 "In database %s the extension is in schema %s, where %s may create objects: move it with schema, such as %s."
                 % (state.database, state.schema, here["strangers"], OWN_SCHEMA)
             )
         if state.version != newest and newest is not None:
-            state.changed = True
             _change(work, session, "ALTER EXTENSION %s UPDATE" % EXTENSION)
-            state.version = newest
+            state.changed, state.version = True, newest
         return
     if newest is None:
         raise ResidencyError("The server finds no control file of %s: install its files first." % EXTENSION)
     public = session.only_row(_SCHEMA, ("public",) * 3)
     schema = work.params["schema"] or ("public" if public["there"] and not public["strangers"] else OWN_SCHEMA)
-    if schema == OWN_SCHEMA and work.params["schema"] is None:
-        work.warnings.append(
-            "In database %s the extension is in a schema of its own, %s, because %s."
-            % (
-                state.database,
-                OWN_SCHEMA,
-                "%s may create or replace objects in public" % public["strangers"] if public["there"] else "there is no public",
-            )
-        )
-    state.changed = True
+    before = len(work.queries)
     session.command("BEGIN")
     try:
         _change(work, session, "CREATE EXTENSION %s SCHEMA %s" % (EXTENSION, _schema(work, session, schema)))
         session.command("COMMIT")
-    except ResidencyError:
+    except ResidencyError as error:
+        del work.queries[before:]
         with suppress(ResidencyError):
             session.command("ROLLBACK")
+        if "already exists" in str(error):
+            raise ResidencyError("%s Set schema to one without such names, such as %s." % (error, OWN_SCHEMA), error.result) from error
         raise
-    state.schema, state.version = schema, newest
+    if schema == OWN_SCHEMA and work.params["schema"] is None:
+        work.warnings.append(
+            "In database %s the extension %s in a schema of its own, %s, because %s."
+            % (
+                state.database,
+                "would be" if work.check_mode else "is",
+                OWN_SCHEMA,
+                "%s may create or replace objects in public" % public["strangers"] if public["there"] else "there is no public",
+            )
+        )
+    state.changed, state.schema, state.version = True, schema, newest
 
 
 def _schema(work: Work, session: Session, name: str) -> str:

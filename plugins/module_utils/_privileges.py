@@ -10,10 +10,10 @@ it counts, evicts, logs in, reads names and runs pg_ctl. The parent stays root a
 asks for by name, such as a systemctl stop of the unit that the parent itself has verified. Child and parent exchange
 JSON only, because unpickling what a process of the owner has written would be code of the owner's that runs as root.
 
-The child gets no environment of root's, no descriptor but the data directory's and the connection to its parent, no
-supplementary group and no terminal. The kernel makes it undumpable when it changes its user, so that no other process
-of that user can trace it. It does not set no_new_privs: the postmaster that it starts would inherit that, and an
-archive_command that uses sudo would stop working.
+The child gets no environment of root's but libpq's (PGPASSWORD and the like), which pg_ctl does not get, no descriptor but
+the data directory's and the connection to its parent, no supplementary group and no terminal. The kernel makes it
+undumpable when it changes its user, so that no other process of that user can trace it. It does not set no_new_privs:
+the postmaster that it starts would inherit that, and an archive_command that uses sudo would stop working.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def become(owner: pwd.struct_passwd, keep: Collection[int]) -> None:
                 os.close(int(name))
     os.chdir("/")
     os.umask(0o077)
-    environment = clean_environment()
+    # libpq's own, such as PGPASSWORD, are for the login
+    environment = dict(clean_environment(), **{name: value for name, value in os.environ.items() if name.startswith("PG")})
     os.environ.clear()
     os.environ.update(environment, HOME=owner.pw_dir, USER=owner.pw_name, LOGNAME=owner.pw_name)
     os.initgroups(owner.pw_name, owner.pw_gid)

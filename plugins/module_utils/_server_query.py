@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import Any, Dict, List, Mapping
 
@@ -53,4 +54,8 @@ def _rows(session: Session, query: str, named_args: Any) -> List[Dict[str, Any]]
 def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
+    if isinstance(value, (bytes, memoryview)):
+        return "\\x" + bytes(value).hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value if value is None or isinstance(value, (bool, int, float, str, dict)) else str(value)
