@@ -191,7 +191,11 @@ def test_directories_of_another_user_are_written_by_that_user(victim, place):
     output, status = victim.install()
     assert status != 0 and "have to be PostgreSQL's own" in " ".join(output.split()), output
     assert not found(victim.libraries) and not found(victim.share)
-    run("chown", "postgres:", victim.libraries)
+    run("chown", "-R", "nobody:", os.path.join(place, "usr"))
+    output, status = victim.install()
+    assert status != 0 and "is neither root's nor postgres's" in " ".join(output.split()), output
+    assert not found(victim.libraries) and not found(victim.share)
+    run("chown", "-R", "postgres:", os.path.join(place, "usr"))
     output, status = victim.install("--diff")
     assert status == 0, output
     installed = dict(found(victim.libraries), **found(victim.share))
@@ -206,6 +210,40 @@ def test_root_does_not_write_below_a_directory_of_postgres(victim, place):
     output, status = victim.install()
     assert status != 0 and "have to be PostgreSQL's own" in " ".join(output.split()), output
     assert not found(victim.libraries) and not found(victim.share)
+
+
+@pytest.mark.parametrize("link", ["file", "directory"])
+@pytest.mark.parametrize("names", [["SHAREDIR"], ["SHAREDIR", "PKGLIBDIR"]])
+def test_root_does_not_write_where_a_link_of_postgres_leads(victim, place, names, link):
+    """The server's superuser decides what pg_config says, and postgres what is there: it was any directory of root's."""
+    target = os.path.join(place, "target")
+    os.mkdir(target)
+    lies = os.path.join(place, "run/lies")
+    answers = {"SHAREDIR": lies, "PKGLIBDIR": lies + "/lib"}
+    for name, file in ("SHAREDIR", "extension/plpgsql.control"), ("PKGLIBDIR", "lib/plpgsql.so"):
+        there = os.path.join(target, os.path.basename(file) if link == "directory" else "any." + name)
+        with open(there, "w"):
+            pass
+        path = os.path.join(lies, file)
+        os.makedirs(os.path.dirname(os.path.dirname(path) if link == "directory" else path), exist_ok=True)
+        if link == "directory":
+            os.symlink(target, os.path.dirname(path))
+        else:
+            os.symlink(there, path)
+    run("chown", "-R", "--no-dereference", "postgres:", lies)
+    before = sorted(os.listdir(target))
+    victim.sql(
+        "SET allow_system_table_mods = on; CREATE OR REPLACE VIEW pg_catalog.pg_config AS SELECT name, CASE name %s ELSE setting END AS setting"
+        " FROM pg_config()" % " ".join("WHEN '%s' THEN '%s'" % (name, answers[name]) for name in names))
+    wrapper = os.path.join(place, "run/pg_config")
+    with open(wrapper, "w") as file:
+        file.write('#!/bin/sh\n[ "$*" != --pkglibdir ] || exec echo %s\nexec %s/pg_config "$@"\n' % (
+            answers["PKGLIBDIR"] if "PKGLIBDIR" in names else victim.libraries, victim.bin))
+    os.chmod(wrapper, 0o755)
+    output, status = victim.install(cache_extension_pg_config=wrapper)
+    assert sorted(os.listdir(target)) == before, output
+    assert not found(victim.libraries) and not found(victim.share), output
+    assert status != 0 and "by a symbolic link" in " ".join(output.split()), output
 
 
 # --- what hosts answer ---
