@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import glob
 import hashlib
@@ -15,6 +16,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -48,14 +50,17 @@ def victim(place):
     cluster.libraries = os.path.join(place, "usr/lib/postgresql/15/lib")
     cluster.share = os.path.join(place, "usr/share/postgresql/15/extension")
     cluster.ansible = Ansible(place, {})
+    cluster.temporary = os.path.join(place, "tmp")
+    os.mkdir(cluster.temporary)
+    os.chmod(cluster.temporary, 0o1777)
 
-    def install(*arguments, **changed):
+    def install(*arguments, timeout=None, **changed):
         cluster.ansible.set_hosts({"db1": {}}, **dict({
             "pgfleet_login_port": cluster.port,
             "pgfleet_login_unix_socket": cluster.socket,
             "cache_extension_pg_config": binaries + "/pg_config",
         }, **changed))
-        return cluster.ansible.command("pgfleet.cache.install", *arguments)
+        return cluster.ansible.command("pgfleet.cache.install", *arguments, timeout=timeout, TMPDIR=cluster.temporary)
 
     cluster.install = install
     yield cluster
@@ -86,55 +91,78 @@ def found(directory):
 
 PLANTER = """
 import glob, os, sys, time
-secret, name = sys.argv[1:]
+directory, secret, name = sys.argv[1:]
 while True:
     time.sleep(0.002)
-    for place in glob.glob("/tmp/pg_residency.*") + glob.glob("/var/tmp/pg_residency.*"):
+    for place in glob.glob(directory + "/pg_residency.*"):
         try:
             if os.stat(place).st_uid != os.getuid():
                 continue
-            if name == "pg_residency.so":
-                if os.path.exists(place + "/source/" + name):
-                    os.symlink(secret, place + "/link")
-                    os.rename(place + "/link", place + "/source/" + name)
+            if name in ("link", "pipe", "sparse"):
+                if os.path.exists(place + "/source/pg_residency.so"):
+                    new = place + "/new"
+                    if name == "link":
+                        os.symlink(secret, new)
+                    elif name == "pipe":
+                        os.mkfifo(new)
+                    else:
+                        with open(new, "w") as file:
+                            file.truncate(1 << 40)
+                    os.rename(new, place + "/source/pg_residency.so")
+                    print(place, flush=True)
                 continue
             os.makedirs(place + "/stage/etc", exist_ok=True)
             with open(place + "/stage/etc/" + name, "w") as file:
                 file.write("planted")
-            for directory, dummy, files in os.walk(place + "/stage"):
-                for name in files:
-                    if name.endswith((".sql", ".control")) or name == "pg_residency.so":
-                        path = directory + "/" + name
+            for folder, dummy, files in os.walk(place + "/stage"):
+                for one in files:
+                    if one.endswith((".sql", ".control")) or one == "pg_residency.so":
+                        path = folder + "/" + one
                         os.symlink(secret, path + ".link")
                         os.rename(path + ".link", path)
             for path in glob.glob(place + "/source/sql/*.sql") + [place + "/source/pg_residency.control"]:
                 with open(path, "a") as file:
                     file.write("-- planted\\n")
+                print(path, flush=True)
         except OSError:
             pass
 """
 
 
 @contextlib.contextmanager
-def planter(secret, name):
-    process = subprocess.Popen(["setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups",
-                                sys.executable, "-I", "-c", PLANTER, secret, name], cwd="/")
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-        # what it has put in the way of the build's own cleaning up
-        for path in glob.glob("/tmp/pg_residency.*/stage/etc/" + name) + glob.glob("/tmp/pg_residency.*/source/" + name):
-            if not path.endswith(".so") or os.path.islink(path):
-                shutil.rmtree(os.path.join("/tmp", path.split("/")[2]))
+def planter(victim, secret, name):
+    """In the builds of this test, which are in a directory of its own. Yields the file with the names of what it has changed."""
+    with tempfile.TemporaryFile("w+") as planted:
+        process = subprocess.Popen(["setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups",
+                                    sys.executable, "-I", "-c", PLANTER, victim.temporary, secret, name], cwd="/", stdout=planted)
+        try:
+            yield planted
+        finally:
+            process.kill()
+            process.wait()
+
+
+def processes(directory):
+    """Those that were started with this directory for temporary files: all of an installation."""
+    listed = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/environ" % pid, "rb") as file:
+                if ("TMPDIR=" + directory).encode() in file.read().split(b"\0"):
+                    with open("/proc/%s/cmdline" % pid, "rb") as file:
+                        listed[int(pid)] = file.read()
+        except OSError:
+            pass
+    return listed
 
 
 def test_what_postgres_plants_during_a_build_does_not_arrive(victim, place, secret):
     """Files of its own, links in place of those that are listed, other SQL: E 3."""
     name = "pgfleet-planted-%d.conf" % os.getpid()
-    with planter(secret, name):
+    with planter(victim, secret, name) as planted:
         output, status = victim.install()
+        planted.seek(0)
+        assert planted.read(), "nothing was planted"
     try:
         assert not os.path.exists("/etc/" + name), output
     finally:
@@ -152,13 +180,32 @@ def test_what_postgres_plants_during_a_build_does_not_arrive(victim, place, secr
             assert installed[script][2] == file.read()
 
 
-def test_library_as_a_link_does_not_arrive(victim, secret):
-    """To a file that only root may read, in the place of what make has built."""
-    with planter(secret, "pg_residency.so"):
-        output, status = victim.install()
-    assert status != 0, output
-    assert not found(victim.libraries), output
-    assert SECRET not in output
+@pytest.mark.parametrize("kind, why", [
+    ("link", "it is a symbolic link"), ("pipe", "is not a regular file"), ("sparse", "has more than 8388608 bytes")])
+def test_what_is_no_library_is_not_read(victim, secret, kind, why):
+    """A link to a file that only root may read, a pipe without an end, a terabyte, in the place of what make has built."""
+    try:
+        with planter(victim, secret, kind) as planted:
+            output, status = victim.install(timeout=120)
+            planted.seek(0)
+            assert planted.read(), "nothing was planted"
+        assert status != 0, output
+        assert why in " ".join(output.split()) and "Another process of that user can be in the way" in " ".join(output.split()), output
+        assert not found(victim.libraries), output
+        assert SECRET not in output
+        assert not processes(victim.temporary)
+    finally:
+        for pid in processes(victim.temporary):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_library_does_not_reach_the_terminal(victim):
+    """As the result of a task, at any verbosity."""
+    output, status = victim.install("-vvv")
+    assert status == 0, output
+    with open(victim.libraries + "/pg_residency.so", "rb") as file:
+        assert base64.b64encode(file.read(300)).decode() not in output
 
 
 def test_pg_config_does_not_run_as_root(victim, place):
