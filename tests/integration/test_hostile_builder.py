@@ -360,6 +360,27 @@ def test_package_that_a_builder_has_made_up_is_not_handed_over(deb, place):
     assert digest not in output, output
 
 
+def test_package_has_the_library_that_was_built(place):
+    """The build of the method deb, without the installation, among the options that deb.yml sets for all its tasks."""
+    ansible = Ansible(place, {"db1": {}})
+    package = os.path.join(place, "packages/a.deb")
+    options = {"package": package, "sources": "{{ __cache_extension_folder }}", "name": "postgresql-15-pg-residency", "version": "1",
+               "major": "15", "architecture": "{{ __cache_extension_architecture.stdout }}"}
+    play = ansible.write([
+        {"ansible.builtin.setup": {"gather_subset": ["!all", "!min", "distribution"]}},
+        {"ansible.builtin.command": {"argv": ["dpkg", "--print-architecture"]}, "register": "__cache_extension_architecture"},
+        {"ansible.builtin.set_fact": {"__cache_extension_major": "15"}},
+        {"ansible.builtin.include_vars": {"file": os.path.abspath(COLLECTION) + "/roles/cache_extension/vars/debian.yml"}},
+        {"module_defaults": {"pgfleet.cache.residency_package": options}, "block": [
+            {"ansible.builtin.include_role": {"name": "pgfleet.cache.cache_extension", "tasks_from": "deb_build"}}]},
+    ])
+    output, status = ansible.command(play)
+    assert status == 0, output
+    run("dpkg-deb", "--extract", package, place + "/extracted")
+    with open(place + "/extracted/usr/lib/postgresql/15/lib/pg_residency.so", "rb") as file:
+        assert file.read(4) == b"\x7fELF"
+
+
 # --- what reaches the terminal ---
 
 NAMES = ("evil\x1b]0;owned\x07\nok: [db1]\x9b31m", "bidi\u202egpj")
