@@ -13,7 +13,10 @@ again.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import email.utils
+import errno
 import glob
 import hashlib
 import io
@@ -73,10 +76,21 @@ class Kind(NamedTuple):
 def package(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
     """What the module residency_package does, by its options."""
     result = empty_result()
-    library = None if params["library"] is None else read_library(params["library"], params["architecture"])
+    library = None
+    if params["library"] is not None:
+        library = read_library(params["library"], params["architecture"])
+    elif params["content"] is not None:
+        library = decode_library(params["content"], params["architecture"])
     if params["package"] is None:
         assert library is not None
-        return dict(result, msg="%s is a library." % params["library"], sha256=hashlib.sha256(library).hexdigest())
+        result.update(msg="%s is a library." % (params["library"] or params["dest"]), sha256=hashlib.sha256(library).hexdigest())
+        if params["library"] is not None:
+            result["content"] = base64.b64encode(library).decode()
+        else:
+            result["changed"] = True
+            if not check_mode:
+                write_file(params["dest"], library)
+        return result
     path = params["package"]
     kind = Kind(sources=params["sources"], **{option: params[option] for option in KIND_OPTIONS})
     kind.check()
@@ -110,6 +124,7 @@ def empty_result() -> Dict[str, Any]:
         "msg": "",
         "verified": False,
         "sha256": None,
+        "content": None,
         "md5sums": [],
         "diff": {"before": "", "after": ""},
     }
@@ -120,7 +135,8 @@ def read_file(path: str, largest: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise ResidencyError("Cannot read %s: %s." % (path, error.strerror)) from error
+        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise ResidencyError("Cannot read %s: %s." % (path, reason)) from error
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ResidencyError("%s is not a regular file." % path)
@@ -133,6 +149,18 @@ def read_file(path: str, largest: int) -> bytes:
 def read_library(path: str, architecture: Optional[str]) -> bytes:
     library = read_file(path, LARGEST_LIBRARY)
     _check_library(library, path, architecture)
+    return library
+
+
+def decode_library(content: str, architecture: Optional[str]) -> bytes:
+    """The library as another host has read it: input, like all that a host answers."""
+    try:
+        library = base64.b64decode(content.encode("ascii"), validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        raise ResidencyError("The content is not Base64.") from None
+    if len(library) > LARGEST_LIBRARY:
+        raise ResidencyError("The content has more than %d bytes." % LARGEST_LIBRARY)
+    _check_library(library, "The content", architecture)
     return library
 
 

@@ -11,12 +11,13 @@ module: residency_package
 short_description: Check the library that a build has made, and assemble a Debian package of it
 version_added: 0.2.0
 description:
-  - The role P(pgfleet.cache.cache_extension#role) runs it on the controller. There is no need to call it in a play.
-  - A build on a host contributes one file, the library. This module reads it without following links, and checks that it is
-    a shared object of at most 8 MiB.
+  - The role P(pgfleet.cache.cache_extension#role) runs it. There is no need to call it in a play.
+  - A build on a host contributes one file, the library. On that host, with O(library), this module reads it without following
+    a link or waiting for a pipe, and returns it. On the controller, with O(content), it writes it to O(dest) or assembles O(package).
+    Both check that it is a shared object of at most 8 MiB.
   - With O(package) it assembles a Debian package. All but the library comes from O(sources) on the controller. The package has
     no maintainer script, no configuration file and no trigger, and root owns its files. The same input gives the same bytes.
-  - Without O(library) it verifies a package that was kept. It takes the library in it, assembles the package again, and
+  - With O(package) alone it verifies a package that was kept. It takes the library in it, assembles the package again, and
     compares the bytes.
 author:
   - The pgfleet.cache authors (@pgfleet)
@@ -25,11 +26,21 @@ extends_documentation_fragment:
 options:
   library:
     description:
-      - File with the library, as it was fetched from the host that built it. Without it, O(package) is verified.
+      - File with the library that was built. Without O(package), the module returns it as RV(content).
+      - Mutually exclusive with O(content).
+    type: path
+  content:
+    description:
+      - The library in Base64, as the module returned it on the host that built it. Requires O(dest) or O(package).
+    type: str
+  dest:
+    description:
+      - File to write O(content) to. Mutually exclusive with O(package).
     type: path
   package:
     description:
       - File of the Debian package. A verified package that is there already is kept.
+      - Without O(library) and O(content) it is verified.
     type: path
   sources:
     description:
@@ -63,9 +74,17 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Assemble a package of a library that was built
+- name: Read a library that was built
   pgfleet.cache.residency_package:
     library: /tmp/pg_residency.so
+  become: true
+  become_user: nobody
+  no_log: true
+  register: built
+
+- name: Assemble a package of it on the controller
+  pgfleet.cache.residency_package:
+    content: "{{ built.content }}"
     package: ~/.cache/pgfleet/postgresql-15-pg-residency_0.3.0_amd64.deb
     sources: files/pg_residency
     name: postgresql-15-pg-residency
@@ -101,6 +120,11 @@ sha256:
   returned: always
   type: str
   sample: 46917a74d3d9ac7b2e5d7b0b7ce9d17b24c2f9d91b1b8d9a1ab4bc6a31e7f1c5
+content:
+  description: The library in Base64. V(null) unless O(library) was given without O(package).
+  returned: always
+  type: str
+  sample: f0VMRgIBAQAAAAAAAAAAAAMAPgABAAAA
 md5sums:
   description: MD5 and path of each file in the package, as C(dpkg) keeps them.
   returned: always
@@ -136,11 +160,15 @@ def main() -> None:
         argument_spec=dict(
             {option: {"type": "str"} for option in KIND_OPTIONS},
             library={"type": "path"},
+            # no secret, but megabytes that no log is to have
+            content={"type": "str", "no_log": True},
+            dest={"type": "path"},
             package={"type": "path"},
             sources={"type": "path"},
         ),
-        required_one_of=[("library", "package")],
-        required_by={"package": ("sources", *KIND_OPTIONS)},
+        required_one_of=[("library", "dest", "package")],
+        mutually_exclusive=[("library", "content"), ("library", "dest"), ("dest", "package")],
+        required_by={"package": ("sources", *KIND_OPTIONS), "dest": "content"},
         supports_check_mode=True,
     )
     finish(module, run, empty_result())

@@ -37,8 +37,8 @@ class Ansible:
         with open(self.inventory, "w") as file:
             json.dump({"postgresql": {"hosts": hosts, "vars": common}}, file)
 
-    def command(self, *arguments, **environment):
-        """Output and exit status of ansible-playbook."""
+    def command(self, *arguments, timeout=None, **environment):
+        """Output and exit status of ansible-playbook, which fails the test after timeout seconds."""
         env = dict(
             os.environ,
             ANSIBLE_LOCALHOST_WARNING="False",
@@ -52,7 +52,7 @@ class Ansible:
         done = subprocess.run(
             ["ansible-playbook", "--inventory", self.inventory, *arguments],
             check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            universal_newlines=True, env=env,
+            universal_newlines=True, env=env, timeout=timeout,
         )
         return done.stdout, done.returncode
 

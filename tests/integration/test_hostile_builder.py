@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import glob
 import hashlib
@@ -15,6 +16,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -48,14 +50,17 @@ def victim(place):
     cluster.libraries = os.path.join(place, "usr/lib/postgresql/15/lib")
     cluster.share = os.path.join(place, "usr/share/postgresql/15/extension")
     cluster.ansible = Ansible(place, {})
+    cluster.temporary = os.path.join(place, "tmp")
+    os.mkdir(cluster.temporary)
+    os.chmod(cluster.temporary, 0o1777)
 
-    def install(*arguments, **changed):
+    def install(*arguments, timeout=None, **changed):
         cluster.ansible.set_hosts({"db1": {}}, **dict({
             "pgfleet_login_port": cluster.port,
             "pgfleet_login_unix_socket": cluster.socket,
             "cache_extension_pg_config": binaries + "/pg_config",
         }, **changed))
-        return cluster.ansible.command("pgfleet.cache.install", *arguments)
+        return cluster.ansible.command("pgfleet.cache.install", *arguments, timeout=timeout, TMPDIR=cluster.temporary)
 
     cluster.install = install
     yield cluster
@@ -86,55 +91,78 @@ def found(directory):
 
 PLANTER = """
 import glob, os, sys, time
-secret, name = sys.argv[1:]
+directory, secret, name = sys.argv[1:]
 while True:
     time.sleep(0.002)
-    for place in glob.glob("/tmp/pg_residency.*") + glob.glob("/var/tmp/pg_residency.*"):
+    for place in glob.glob(directory + "/pg_residency.*"):
         try:
             if os.stat(place).st_uid != os.getuid():
                 continue
-            if name == "pg_residency.so":
-                if os.path.exists(place + "/source/" + name):
-                    os.symlink(secret, place + "/link")
-                    os.rename(place + "/link", place + "/source/" + name)
+            if name in ("link", "pipe", "sparse"):
+                if os.path.exists(place + "/source/pg_residency.so"):
+                    new = place + "/new"
+                    if name == "link":
+                        os.symlink(secret, new)
+                    elif name == "pipe":
+                        os.mkfifo(new)
+                    else:
+                        with open(new, "w") as file:
+                            file.truncate(1 << 40)
+                    os.rename(new, place + "/source/pg_residency.so")
+                    print(place, flush=True)
                 continue
             os.makedirs(place + "/stage/etc", exist_ok=True)
             with open(place + "/stage/etc/" + name, "w") as file:
                 file.write("planted")
-            for directory, dummy, files in os.walk(place + "/stage"):
-                for name in files:
-                    if name.endswith((".sql", ".control")) or name == "pg_residency.so":
-                        path = directory + "/" + name
+            for folder, dummy, files in os.walk(place + "/stage"):
+                for one in files:
+                    if one.endswith((".sql", ".control")) or one == "pg_residency.so":
+                        path = folder + "/" + one
                         os.symlink(secret, path + ".link")
                         os.rename(path + ".link", path)
             for path in glob.glob(place + "/source/sql/*.sql") + [place + "/source/pg_residency.control"]:
                 with open(path, "a") as file:
                     file.write("-- planted\\n")
+                print(path, flush=True)
         except OSError:
             pass
 """
 
 
 @contextlib.contextmanager
-def planter(secret, name):
-    process = subprocess.Popen(["setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups",
-                                sys.executable, "-I", "-c", PLANTER, secret, name], cwd="/")
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-        # what it has put in the way of the build's own cleaning up
-        for path in glob.glob("/tmp/pg_residency.*/stage/etc/" + name) + glob.glob("/tmp/pg_residency.*/source/" + name):
-            if not path.endswith(".so") or os.path.islink(path):
-                shutil.rmtree(os.path.join("/tmp", path.split("/")[2]))
+def planter(victim, secret, name):
+    """In the builds of this test, which are in a directory of its own. Yields the file with the names of what it has changed."""
+    with tempfile.TemporaryFile("w+") as planted:
+        process = subprocess.Popen(["setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups",
+                                    sys.executable, "-I", "-c", PLANTER, victim.temporary, secret, name], cwd="/", stdout=planted)
+        try:
+            yield planted
+        finally:
+            process.kill()
+            process.wait()
+
+
+def processes(directory):
+    """Those that were started with this directory for temporary files: all of an installation."""
+    listed = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/environ" % pid, "rb") as file:
+                if ("TMPDIR=" + directory).encode() in file.read().split(b"\0"):
+                    with open("/proc/%s/cmdline" % pid, "rb") as file:
+                        listed[int(pid)] = file.read()
+        except OSError:
+            pass
+    return listed
 
 
 def test_what_postgres_plants_during_a_build_does_not_arrive(victim, place, secret):
     """Files of its own, links in place of those that are listed, other SQL: E 3."""
     name = "pgfleet-planted-%d.conf" % os.getpid()
-    with planter(secret, name):
+    with planter(victim, secret, name) as planted:
         output, status = victim.install()
+        planted.seek(0)
+        assert planted.read(), "nothing was planted"
     try:
         assert not os.path.exists("/etc/" + name), output
     finally:
@@ -152,13 +180,32 @@ def test_what_postgres_plants_during_a_build_does_not_arrive(victim, place, secr
             assert installed[script][2] == file.read()
 
 
-def test_library_as_a_link_does_not_arrive(victim, secret):
-    """To a file that only root may read, in the place of what make has built."""
-    with planter(secret, "pg_residency.so"):
-        output, status = victim.install()
-    assert status != 0, output
-    assert not found(victim.libraries), output
-    assert SECRET not in output
+@pytest.mark.parametrize("kind, why", [
+    ("link", "it is a symbolic link"), ("pipe", "is not a regular file"), ("sparse", "has more than 8388608 bytes")])
+def test_what_is_no_library_is_not_read(victim, secret, kind, why):
+    """A link to a file that only root may read, a pipe without an end, a terabyte, in the place of what make has built."""
+    try:
+        with planter(victim, secret, kind) as planted:
+            output, status = victim.install(timeout=120)
+            planted.seek(0)
+            assert planted.read(), "nothing was planted"
+        assert status != 0, output
+        assert why in " ".join(output.split()) and "Another process of that user can be in the way" in " ".join(output.split()), output
+        assert not found(victim.libraries), output
+        assert SECRET not in output
+        assert not processes(victim.temporary)
+    finally:
+        for pid in processes(victim.temporary):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_library_does_not_reach_the_terminal(victim):
+    """As the result of a task, at any verbosity."""
+    output, status = victim.install("-vvv")
+    assert status == 0, output
+    with open(victim.libraries + "/pg_residency.so", "rb") as file:
+        assert base64.b64encode(file.read(300)).decode() not in output
 
 
 def test_pg_config_does_not_run_as_root(victim, place):
@@ -191,7 +238,11 @@ def test_directories_of_another_user_are_written_by_that_user(victim, place):
     output, status = victim.install()
     assert status != 0 and "have to be PostgreSQL's own" in " ".join(output.split()), output
     assert not found(victim.libraries) and not found(victim.share)
-    run("chown", "postgres:", victim.libraries)
+    run("chown", "-R", "nobody:", os.path.join(place, "usr"))
+    output, status = victim.install()
+    assert status != 0 and "is neither root's nor postgres's" in " ".join(output.split()), output
+    assert not found(victim.libraries) and not found(victim.share)
+    run("chown", "-R", "postgres:", os.path.join(place, "usr"))
     output, status = victim.install("--diff")
     assert status == 0, output
     installed = dict(found(victim.libraries), **found(victim.share))
@@ -206,6 +257,40 @@ def test_root_does_not_write_below_a_directory_of_postgres(victim, place):
     output, status = victim.install()
     assert status != 0 and "have to be PostgreSQL's own" in " ".join(output.split()), output
     assert not found(victim.libraries) and not found(victim.share)
+
+
+@pytest.mark.parametrize("link", ["file", "directory"])
+@pytest.mark.parametrize("names", [["SHAREDIR"], ["SHAREDIR", "PKGLIBDIR"]])
+def test_root_does_not_write_where_a_link_of_postgres_leads(victim, place, names, link):
+    """The server's superuser decides what pg_config says, and postgres what is there: it was any directory of root's."""
+    target = os.path.join(place, "target")
+    os.mkdir(target)
+    lies = os.path.join(place, "run/lies")
+    answers = {"SHAREDIR": lies, "PKGLIBDIR": lies + "/lib"}
+    for name, file in ("SHAREDIR", "extension/plpgsql.control"), ("PKGLIBDIR", "lib/plpgsql.so"):
+        there = os.path.join(target, os.path.basename(file) if link == "directory" else "any." + name)
+        with open(there, "w"):
+            pass
+        path = os.path.join(lies, file)
+        os.makedirs(os.path.dirname(os.path.dirname(path) if link == "directory" else path), exist_ok=True)
+        if link == "directory":
+            os.symlink(target, os.path.dirname(path))
+        else:
+            os.symlink(there, path)
+    run("chown", "-R", "--no-dereference", "postgres:", lies)
+    before = sorted(os.listdir(target))
+    victim.sql(
+        "SET allow_system_table_mods = on; CREATE OR REPLACE VIEW pg_catalog.pg_config AS SELECT name, CASE name %s ELSE setting END AS setting"
+        " FROM pg_config()" % " ".join("WHEN '%s' THEN '%s'" % (name, answers[name]) for name in names))
+    wrapper = os.path.join(place, "run/pg_config")
+    with open(wrapper, "w") as file:
+        file.write('#!/bin/sh\n[ "$*" != --pkglibdir ] || exec echo %s\nexec %s/pg_config "$@"\n' % (
+            answers["PKGLIBDIR"] if "PKGLIBDIR" in names else victim.libraries, victim.bin))
+    os.chmod(wrapper, 0o755)
+    output, status = victim.install(cache_extension_pg_config=wrapper)
+    assert sorted(os.listdir(target)) == before, output
+    assert not found(victim.libraries) and not found(victim.share), output
+    assert status != 0 and "by a symbolic link" in " ".join(output.split()), output
 
 
 # --- what hosts answer ---
@@ -273,6 +358,27 @@ def test_package_that_a_builder_has_made_up_is_not_handed_over(deb, place):
     assert status == 0, output
     assert "Would build " + name in output, output
     assert digest not in output, output
+
+
+def test_package_has_the_library_that_was_built(place):
+    """The build of the method deb, without the installation, among the options that deb.yml sets for all its tasks."""
+    ansible = Ansible(place, {"db1": {}})
+    package = os.path.join(place, "packages/a.deb")
+    options = {"package": package, "sources": "{{ __cache_extension_folder }}", "name": "postgresql-15-pg-residency", "version": "1",
+               "major": "15", "architecture": "{{ __cache_extension_architecture.stdout }}"}
+    play = ansible.write([
+        {"ansible.builtin.setup": {"gather_subset": ["!all", "!min", "distribution"]}},
+        {"ansible.builtin.command": {"argv": ["dpkg", "--print-architecture"]}, "register": "__cache_extension_architecture"},
+        {"ansible.builtin.set_fact": {"__cache_extension_major": "15"}},
+        {"ansible.builtin.include_vars": {"file": os.path.abspath(COLLECTION) + "/roles/cache_extension/vars/debian.yml"}},
+        {"module_defaults": {"pgfleet.cache.residency_package": options}, "block": [
+            {"ansible.builtin.include_role": {"name": "pgfleet.cache.cache_extension", "tasks_from": "deb_build"}}]},
+    ])
+    output, status = ansible.command(play)
+    assert status == 0, output
+    run("dpkg-deb", "--extract", package, place + "/extracted")
+    with open(place + "/extracted/usr/lib/postgresql/15/lib/pg_residency.so", "rb") as file:
+        assert file.read(4) == b"\x7fELF"
 
 
 # --- what reaches the terminal ---

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 import struct
@@ -204,7 +205,7 @@ def test_package_is_assembled_once(tmp_path):
     library = tmp_path / "pg_residency.so"
     library.write_bytes(LIBRARY)
     kept = tmp_path / "folder" / "a.deb"
-    options = dict(KIND._asdict(), library=str(library), package=str(kept))
+    options = dict(KIND._asdict(), library=str(library), content=None, dest=None, package=str(kept))
     assert _package.package(options, True)["changed"] and not kept.parent.exists()
     made = _package.package(options, False)
     assert made["changed"] and made["verified"] and kept.read_bytes() == PACKAGE
@@ -217,6 +218,9 @@ def test_package_is_assembled_once(tmp_path):
     assert (tampered["verified"], tampered["sha256"], tampered["md5sums"]) == (False, None, [])
     assert tampered["msg"] == "%s is not the package that this collection makes of the library in it." % kept
     assert _package.package(options, False)["changed"] and kept.read_bytes() == PACKAGE
+    kept.unlink()
+    assert _package.package(dict(options, library=None, content=base64.b64encode(LIBRARY).decode()), False)["content"] is None
+    assert kept.read_bytes() == PACKAGE
 
 
 def test_only_a_library_is_read(tmp_path):
@@ -229,7 +233,7 @@ def test_only_a_library_is_read(tmp_path):
         return str(caught.value)
 
     path.symlink_to("/etc/shadow")
-    assert says() == "Cannot read %s: Too many levels of symbolic links." % path
+    assert says() == "Cannot read %s: it is a symbolic link." % path
     os.mkfifo(str(path))
     assert says() == "%s is not a regular file." % path
     path.write_bytes(b"#!/bin/sh\nexit\n" * 3)
@@ -241,3 +245,32 @@ def test_only_a_library_is_read(tmp_path):
     with open(str(path), "wb") as file:
         file.truncate(_package.LARGEST_LIBRARY + 1)
     assert says() == "%s has more than %d bytes." % (path, _package.LARGEST_LIBRARY)
+
+
+def test_library_goes_from_a_host_to_the_controller(tmp_path):
+    there, here = tmp_path / "there.so", tmp_path / "here.so"
+    there.write_bytes(LIBRARY)
+    options = dict.fromkeys(("library", "content", "dest", "package", "architecture"))
+    read = _package.package(dict(options, library=str(there)), False)
+    assert not read["changed"]
+    write = dict(options, content=read["content"], dest=str(here))
+    assert _package.package(write, True)["changed"] and not here.exists()
+    written = _package.package(write, False)
+    assert (written["changed"], written["content"], written["sha256"]) == (True, None, read["sha256"])
+    assert here.read_bytes() == LIBRARY
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("f0VM*", "The content is not Base64."),
+        ("\u2028", "The content is not Base64."),
+        (base64.b64encode(b"#!/bin/sh\nexit\n" * 3).decode(), "The content is not a library: it is no ELF file."),
+        (base64.b64encode(elf(machine=183)).decode(), "The content is not a library for amd64."),
+        (base64.b64encode(elf(body=b"\0" * _package.LARGEST_LIBRARY)).decode(), "The content has more than %d bytes." % _package.LARGEST_LIBRARY),
+    ],
+)
+def test_content_is_input(content, why):
+    with pytest.raises(ResidencyError) as caught:
+        _package.decode_library(content, "amd64")
+    assert str(caught.value) == why
