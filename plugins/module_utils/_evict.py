@@ -24,7 +24,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _page_cache,
     _residency,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, attach_extension, connect
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, attach_extension, connect, data_directory_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Patterns, Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._privileges import Act, Ask
@@ -267,8 +267,7 @@ def _require_role(session: Session, role: str, why: str) -> None:
 
 def _where(session: Session) -> str:
     _require_role(session, "pg_monitor", "to learn where the files are")
-    path: str = session.only_row("SELECT current_setting('data_directory') AS path")["path"]
-    return path
+    return data_directory_of(session)
 
 
 def _require_same(path: str, data_directory: str) -> None:

@@ -23,7 +23,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _residency,
     _snapshot,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, sqlstate
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, data_directory_of, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Names, Patterns, Place
@@ -157,7 +157,7 @@ def of_server(
         result["jobs"] = [_plain_job(row) for row in session.rows(_JOBS, (options.limit,))]
         sentences.append("%s." % _plural(len(result["jobs"]), "job"))
     if "capabilities" in options.subset:
-        path = options.data_directory or session.only_row("SELECT current_setting('data_directory') AS path")["path"]
+        path = options.data_directory or data_directory_of(session)
         result["data_directory"] = path
         result["capabilities"] = _capabilities_of(path, capabilities)
         sentences.append("The capabilities of this host.")

@@ -22,7 +22,7 @@ import time
 
 import pytest
 import yaml
-from cluster import OWNER, run
+from cluster import LEFT, OWNER, free_port, run
 from conftest import PASSWORD
 from playbook import documented, keys, task
 from test_memory import MemoryCgroup
@@ -385,19 +385,116 @@ def plain(machine):
 
 
 def test_root_logs_in_as_the_owner(plain, ansible):
-    """With the data directory named, and without; the owner's own name is who it is at the socket."""
+    """The data directory named; the owner's own name is who it is at the socket."""
     login = {"login_port": plain.port, "login_unix_socket": plain.socket}
     keeper = {"login_host": "127.0.0.1", "login_port": plain.port, "login_user": "keeper", "login_password": PASSWORD}
     results = ansible.tasks([
         bounded(EVICT, data_directory=plain.data, **login),
         bounded(EVICT, data_directory=plain.data, **keeper),
-        bounded(EVICT, **keeper),
         bounded(EVICT, data_directory=plain.data, check=True, layers=BOTH, **login),
     ])
-    for result in results[:3]:
+    for result in results[:2]:
         assert not result.get("failed") and result["files"] > 0, result["msg"]
         assert keys(result) == documented(EVICT)
-    assert results[3]["msg"] == "PostgreSQL 15 empties its shared buffers only by a restart: set method to restart."
+    assert results[2]["msg"] == "PostgreSQL 15 empties its shared buffers only by a restart: set method to restart."
+
+
+class Neighbour:
+    """A cluster of another operating system user."""
+
+    user = "nobody"
+
+    def __init__(self, machine):
+        self.bin = machine("first").bin
+        self.home = os.path.join(machine.directory, "neighbour")
+        self.data = os.path.join(self.home, "data")
+        self.port = free_port()
+        os.mkdir(self.home, 0o755)
+        shutil.chown(self.home, self.user, "nogroup")
+        self.run("initdb", "-D", self.data, "--no-sync", "-U", "postgres", "--auth=trust")
+        with open(os.path.join(self.data, "postgresql.conf"), "a") as file:
+            file.write("listen_addresses = ''\nport = %d\nunix_socket_directories = '%s'\nshared_buffers = '16MB'\nautovacuum = off\n" % (self.port, self.home))
+        self.start()
+
+    def run(self, program, *words):
+        subprocess.run(
+            [os.path.join(self.bin, program), *words], user=self.user, group="nogroup", extra_groups=[], check=True, cwd="/",
+            stdout=subprocess.DEVNULL,
+        )
+
+    def start(self):
+        self.run("pg_ctl", "start", "--wait", "--silent", "-D", self.data, "-l", os.path.join(self.home, "log"))
+
+    def pid(self):
+        with open(os.path.join(self.data, "postmaster.pid")) as file:
+            return int(file.readline())
+
+    def close(self):
+        self.run("pg_ctl", "stop", "--wait", "--silent", "-m", "immediate", "-D", self.data)
+        shutil.rmtree(self.home)
+
+
+@pytest.fixture
+def neighbour(machine):
+    one = Neighbour(machine)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@pytest.fixture
+def liar(cluster, machine, neighbour):
+    """A server that root may log in to over its socket, and that names the neighbour's data directory as its own."""
+    one = machine("liar")
+    with open(os.path.join(one.data, "pg_hba.conf"), "r+") as file:
+        rules = file.read()
+        file.seek(0)
+        file.write("local all all trust\n" + rules)
+    one.sql("SELECT pg_reload_conf(); CREATE ROLE keeper LOGIN PASSWORD '%s' IN ROLE pg_monitor, pg_checkpoint" % PASSWORD)
+    one.sql("CREATE EXTENSION pg_residency")
+    definition = one.sql("SELECT pg_get_functiondef('pg_catalog.current_setting(text)'::regprocedure)")
+    one.sql(
+        "CREATE OR REPLACE FUNCTION pg_catalog.current_setting(text) RETURNS text LANGUAGE sql STABLE AS"
+        " $$ SELECT CASE WHEN $1 = 'data_directory' THEN '%s' ELSE pg_catalog.current_setting($1, false) END $$" % neighbour.data
+    )
+    one.tell_the_truth = lambda: one.sql(definition)
+    yield one
+    one.stop("immediate")
+    shutil.rmtree(one.data)
+
+
+def test_a_server_does_not_send_root_to_its_neighbour(liar, neighbour, ansible):
+    """Whose data directory it is, the kernel says, and not a server whose superuser has replaced current_setting()."""
+    login = {"login_port": liar.port, "login_unix_socket": liar.socket}
+    by_tcp = {"login_host": "127.0.0.1", "login_port": liar.port, "login_user": "keeper", "login_password": PASSWORD}
+    table = os.path.join(neighbour.data, "base", "5", "1255")
+    subprocess.run(["cat", table], stdout=subprocess.DEVNULL, check=True)
+    before, resident = neighbour.pid(), liar.resident(table)
+    assert resident > 0
+
+    def tasks(places):
+        return [
+            bounded(module, **arguments, **place)
+            for place in places
+            for module, arguments in ((EVICT, {}), (EVICT, {"layers": BOTH, "method": "restart"}), (INFO, {"subset": ["capabilities"]}))
+            if place is login or module is EVICT
+        ]
+
+    results = ansible.tasks(tasks([login, by_tcp]))
+    assert neighbour.pid() == before and liar.resident(table) >= LEFT * resident
+    for result in results[:3]:
+        assert result.get("failed") and result["msg"] == (
+            "The server that listens at this Unix socket is process %d, and says that its data directory is %s, where that process does"
+            " not run: name the data_directory, or become the cluster's operating system user."
+            % (int(liar.sql("SELECT pg_read_file('postmaster.pid')").split()[0]), neighbour.data)
+        ), result["msg"]
+    for result in results[3:]:
+        assert result.get("failed") and result["msg"].startswith("Over TCP, the server's word is all there is"), result["msg"]
+    liar.tell_the_truth()
+    results = ansible.tasks([bounded(EVICT, **login), bounded(INFO, subset=["capabilities"], **login)])
+    for result in results:
+        assert not result.get("failed") and result["data_directory"] == liar.data, result["msg"]
 
 
 def environment(cluster):
