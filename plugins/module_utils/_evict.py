@@ -58,9 +58,14 @@ def evict(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
             _require_role(session, "pg_checkpoint", "without which what is dirty would stay")
     else:
         where = given
-    work = partial(_host, params, check_mode) if params["scope"] == "host" else partial(_cluster, params, where, check_mode)
-    result: Dict[str, Any] = _data_directory.opened(where).run_as_owner(work, _acts(params, where))
+    result: Dict[str, Any] = _data_directory.opened(where).run_as_owner(partial(_work, params, where, check_mode), _acts(params, where))
     return result
+
+
+def _work(params: Mapping[str, Any], data_directory: str, check_mode: bool, ask: Ask) -> Dict[str, Any]:
+    by_host = params["scope"] == "host"
+    result = _host(params, check_mode, ask) if by_host else _cluster(params, data_directory, check_mode, ask)
+    return dict(result, warnings=result.get("warnings", []) + _data_directory.opened(data_directory).warnings())
 
 
 def _acts(params: Mapping[str, Any], data_directory: Optional[str]) -> Dict[str, Act]:
