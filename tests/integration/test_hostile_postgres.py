@@ -329,6 +329,40 @@ def test_without_anything_planted(hostile):
     assert results[0]["files"] == 2 and results[5]["total"]["blocks"] == 2
 
 
+@pytest.mark.parametrize("target", ["/proc/1/root", "private"])
+def test_a_tablespace_of_another_is_left_out(hostile, target):
+    """And only that one: the rest is evicted and counted, and a warning names what is missing."""
+    hostile.replace("pg_tblspc/98", hostile.private if target == "private" else target)
+    good = os.path.join(hostile.home, "good")
+    os.makedirs(good + "/PG_15_202209061/5")
+    for folder in ("", "/PG_15_202209061", "/PG_15_202209061/5"):
+        give(good + folder)
+    hostile.replace("pg_tblspc/99", good)
+    hostile.write(good + "/PG_15_202209061/5/16009", "x" * 8192)
+    results = attack(hostile, without_ansible)
+    assert [result.get("failed", False) for result in results] == [False, True, False, False, False, False, False, True, True], [
+        one["msg"] for one in results
+    ]
+    for at in (0, 2, 3, 4, 5, 6):
+        [warning] = [one for one in results[at]["warnings"] if one.startswith("Tablespace")]
+        assert warning.startswith("Tablespace 98 is left out: %s/pg_tblspc/98 is not read: " % hostile.data), warning
+    assert results[0]["files"] == 3 and results[5]["total"]["blocks"] == 3
+    places = results[6]["capabilities"]["locations"]
+    assert [(one["path"], one["tablespace"]) for one in places] == [(hostile.data, None), (good, 99)]
+
+
+def test_what_is_no_file_is_counted(hostile):
+    """What has the name of a relation's file, and is left out."""
+    for name in ("a link for a relation", "a link to a device", "a pipe for a relation", "a huge relation"):
+        PLANTED[name](hostile)
+    results = attack(hostile, without_ansible)
+    for at in (0, 2, 3, 5):
+        assert results[at]["warnings"] == [
+            "4 of the files of relations in %s are left out, since they are no regular files of the owner of the data directory:"
+            " base/5/16001, base/5/16002, base/5/88888888 and others." % hostile.data
+        ], results[at]["warnings"]
+
+
 def test_a_program_of_his_does_not_run_as_root(hostile, ansible):
     """The data directory is a link to a directory of root's that everybody may write to."""
     elsewhere = os.path.join(hostile.home, "elsewhere")
@@ -635,6 +669,62 @@ def test_everything_exchanged_while_modules_run(hostile):
     assert {who for who, dummy in hostile.ran()} <= {str(pwd.getpwnam(OWNER).pw_uid)}
 
 
+def call(program, *words, seconds=SECONDS):
+    """Of the modules' own functions, as root."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, timeout=seconds,
+        env=dict(os.environ, PYTHONPATH=os.environ["ANSIBLE_COLLECTIONS_PATH"]), check=False,
+    ).stdout
+
+
+def test_a_process_is_no_cluster_by_its_name(plain, machine, hostile):
+    """Any user's, with huge memory or without, would keep the host's cache and its huge pages as they are."""
+    program = os.path.join(hostile.home, "postgres")
+    shutil.copy("/bin/sleep", program)
+    os.mkdir(os.path.join(hostile.home, "nobodys"), 0o755)
+    for folder in (hostile.home, hostile.data, os.path.join(hostile.home, "nobodys")):
+        hostile.processes.append(subprocess.Popen([program, "600"], cwd=folder, user="nobody", group="nogroup"))
+    hostile.write("postmaster.pid", "%d\n" % hostile.processes[1].pid)  # of another user
+    with open(os.path.join(hostile.home, "nobodys", "postmaster.pid"), "w") as file:
+        file.write("%d\n" % os.getpid())
+    shutil.chown(file.name, "nobody", "nogroup")
+    found = call(
+        "from ansible_collections.pgfleet.cache.plugins.module_utils import _processes\n"
+        "print([one.postmaster.pid for one in _processes.clusters()])"
+    )
+    with open(os.path.join(plain.data, "postmaster.pid")) as file:
+        assert int(file.readline()) in json.loads(found)
+    assert not {one.pid for one in hostile.processes} & set(json.loads(found))
+
+
+@pytest.mark.parametrize("moment", ["working", "ended"])
+def test_a_process_that_its_user_stops(moment):
+    """Root does not wait for it for ever."""
+    output = call("""
+import os, pwd, signal, sys
+from ansible_collections.pgfleet.cache.plugins.module_utils import _privileges
+_privileges.LONGEST_SILENCE = 1.0
+
+def work(ask):
+    if sys.argv[2] == "working":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        os._exit = lambda status: os.kill(os.getpid(), signal.SIGSTOP)
+    return 7
+
+try:
+    print(_privileges.run_as(pwd.getpwnam(sys.argv[1]), [], work, {}))
+except _privileges.ResidencyError as error:
+    print(error)
+""", OWNER, moment)
+    if moment == "ended":
+        assert output == "7\n"
+    else:
+        assert re.fullmatch(
+            r"The process that worked as %s \(\d+\) has sent nothing for 1 seconds, and was ended: see whether that user has stopped it,"
+            r" and what state the cluster is in.\n" % OWNER, output), output
+
+
 def test_a_program_does_not_import_from_where_it_is(tmp_path):
     """What the roles run by an interpreter, in a directory that somebody else has filled."""
     with open(os.path.join(ROLES, "cache_restart", "tasks", "proxies.yml")) as file:
@@ -646,3 +736,14 @@ def test_a_program_does_not_import_from_where_it_is(tmp_path):
     with open(os.path.join(ROLES, "cache_restart", "files", "haproxy_servers.py")) as file:
         subprocess.run([*words, "/nowhere.sock"], cwd=str(tmp_path), stdin=file, stderr=subprocess.DEVNULL, check=False)
     assert not (tmp_path / "marker").exists()
+
+
+def test_the_name_of_a_cluster_is_no_path(ansible):
+    """pg_ctlcluster and /etc/postgresql get it, from a server whose user decides what it says."""
+    with open(os.path.join(ROLES, "cache_restart", "tasks", "own.yml")) as file:
+        check = yaml.safe_load(file)[0]["ansible.builtin.assert"]["that"]
+    names = {"15/main": True, "9.6/a.b-c": True, "15/main\n": False, "../x": False, "./x": False, "15/..": False, "15/.": False, "15/a/b": False}
+    results = ansible.tasks([
+        {"ansible.builtin.assert": {"that": check}, "vars": {"__cache_restart_me": {"cluster_name": name}}} for name in names
+    ])
+    assert [not one.get("failed", False) for one in results] == list(names.values())
