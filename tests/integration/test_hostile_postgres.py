@@ -747,3 +747,19 @@ def test_the_name_of_a_cluster_is_no_path(ansible):
         {"ansible.builtin.assert": {"that": check}, "vars": {"__cache_restart_me": {"cluster_name": name}}} for name in names
     ])
     assert [not one.get("failed", False) for one in results] == list(names.values())
+
+
+def test_a_cold_test_of_a_neighbour(ansible, hostile):
+    """What restarts as root is told where by a module that ran as the cluster's user, who decides what that one says."""
+    with open(os.path.join(ROLES, "cache_cold_test", "tasks", "look.yml")) as file:
+        steps = [one for one in yaml.safe_load(file) if "owner of the data directory" in one["name"] or "user of the cluster" in one["name"]]
+    assert len(steps) == 2
+    foreign = os.path.join(hostile.home, "foreign")
+    os.mkdir(foreign, 0o700)
+    shutil.chown(foreign, "nobody", "nogroup")
+    results = [
+        ansible.tasks(steps, vars={"__cache_cold_test_planned": {"data_directory": path}, "pgfleet_become_user": OWNER})[1]
+        for path in (hostile.data, foreign)
+    ]
+    assert not results[0].get("failed"), results[0]
+    assert results[1]["failed"] and results[1]["msg"].startswith("%s does not belong to postgres: " % foreign), results[1]
