@@ -15,7 +15,7 @@ import errno
 import mmap
 import os
 import re
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -44,6 +44,12 @@ class Cgroup(NamedTuple):
     folder: str  # where this host sees it
 
 
+class Place(NamedTuple):
+    path: str
+    tablespace: Optional[int]  # None for the data directory itself
+    device: Optional[str]  # major:minor
+
+
 class Mount(NamedTuple):
     device: str  # major:minor
     root: str
@@ -58,6 +64,7 @@ def collect(data_directory: str) -> Dict[str, Any]:
     mounts = _mounts()
     directory, pid = _look(data_directory)
     cgroup = _cgroup(pid, mounts)
+    places = _places(data_directory, directory)
     return {
         "kernel": os.uname().release,
         "page_size": _PAGE,
@@ -66,20 +73,19 @@ def collect(data_directory: str) -> Dict[str, Any]:
             "total_bytes": _kib_of("proc/meminfo", "SwapTotal"),
             "free_bytes": _kib_of("proc/meminfo", "SwapFree"),
         },
-        "locations": [
-            _location(path, tablespace, mounts, directory) for path, tablespace in _locations(data_directory)
-        ],
+        "locations": [_location(place, mounts, directory) for place in places],
         "cgroup": cgroup,
         "proactive_reclaim": {
             "kdamonds": _kdamonds(),
             "memory_high_bytes": cgroup["high_bytes"],
         },
+        "warnings": [] if directory is None else directory.warnings(),
     }
 
 
 def data_devices(data_directory: str) -> List[str]:
     """The block devices right below the data directory and its tablespaces, as /proc/diskstats calls them."""
-    names = [_device_name(_device(os.path.realpath(path))) for path, dummy in _locations(data_directory)]
+    names = [_device_name(place.device) for place in _places(data_directory, _look(data_directory)[0])]
     return sorted({name for name in names if name is not None})
 
 
@@ -106,27 +112,25 @@ def _look(data_directory: str) -> Tuple[Optional[DataDirectory], Optional[int]]:
         return None, None
 
 
-def _locations(data_directory: str) -> List[Tuple[str, Optional[int]]]:
-    """The data directory (no tablespace's number) and each tablespace outside it."""
-    found: List[Tuple[str, Optional[int]]] = [(data_directory, None)]
-    directory = os.path.join(data_directory, "pg_tblspc")
-    for name in _listed(directory):
-        if name.isdigit():
-            found.append((os.path.join(directory, name), int(name)))
+def _places(data_directory: str, directory: Optional[DataDirectory]) -> List[Place]:
+    """The data directory and each tablespace outside it. What is no place of the owner's, root does not even look up by its path."""
+    if directory is None:
+        path = os.path.realpath(data_directory) if os.geteuid() != 0 else data_directory
+        return [Place(path, None, _device(path) if os.geteuid() != 0 else None)]
+    found = [Place(directory.real, None, _device_number(os.fstat(directory.descriptor).st_dev))]
+    with suppress(ResidencyError):  # a pg_tblspc that is closed to this user
+        found += [Place(one.path, int(one.number), _device_number(one.device)) for one in directory.tablespaces()]
     return found
 
 
-def _location(
-    path: str, tablespace: Optional[int], mounts: List[Mount], directory: Optional[DataDirectory]
-) -> Dict[str, Any]:
-    real = os.path.realpath(path)
-    mount = _mount_of(real, mounts)
-    device = _device(real)
-    below = "" if tablespace is None else "pg_tblspc/%d" % tablespace
+def _location(place: Place, mounts: List[Mount], directory: Optional[DataDirectory]) -> Dict[str, Any]:
+    mount = _mount_of(place.path, mounts)
+    device = place.device
+    below = "" if place.tablespace is None else "pg_tblspc/%d" % place.tablespace
     exists, honest = (None, None) if directory is None else _cachestat(directory, below)
     return {
-        "path": real,
-        "tablespace": tablespace,
+        "path": place.path,
+        "tablespace": place.tablespace,
         "mount": mount.point if mount else None,
         "filesystem": mount.type if mount else None,
         "source": mount.source if mount else None,
@@ -165,9 +169,12 @@ def _mount_of(path: str, mounts: List[Mount]) -> Optional[Mount]:
 
 def _device(path: str) -> Optional[str]:
     try:
-        number = os.stat(path).st_dev
+        return _device_number(os.stat(path).st_dev)
     except OSError:
         return None
+
+
+def _device_number(number: int) -> str:
     return "%d:%d" % (os.major(number), os.minor(number))
 
 

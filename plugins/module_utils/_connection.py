@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import struct
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible.module_utils.common.text.converters import to_native
 from ansible_collections.community.postgresql.plugins.module_utils import postgres
+from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import (
     NotInstalledError,
     NotRunningError,
@@ -127,6 +130,14 @@ class Session:
     def close(self) -> None:
         self._connection.close()
 
+    def postmaster_pid(self) -> Optional[int]:
+        """The kernel's own word for who listens at the Unix socket; None where there is no such socket."""
+        with socket.socket(fileno=os.dup(self._connection.fileno())) as peer:
+            if peer.family != socket.AF_UNIX:
+                return None
+            pid: int = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]
+            return pid
+
     def rows(self, sql: str, params: Any = ()) -> List[Row]:
         """Without parameters at all, None, the statement is somebody else's, and sent as it is."""
         cursor = self._connection.cursor(**postgres.pg_cursor_args)
@@ -191,7 +202,6 @@ class Session:
             raise ResidencyError(_explain_statement(error)) from error
         finally:
             cursor.close()
-
 
     def _execute(self, cursor: Any, sql: str, params: Any) -> None:
         if params is None and _is_psycopg3():
@@ -292,6 +302,29 @@ def connect_with_extension(params: Mapping[str, Any], database: str) -> Session:
         session.close()
         raise
     return session
+
+
+def data_directory_of(session: Session) -> str:
+    """As the server names it. Root believes that only of the process at the other end of the Unix socket.
+
+    A superuser can replace pg_catalog.current_setting(text), and name the data directory of another operating system user.
+    """
+    path: str = session.only_row("SELECT pg_catalog.current_setting('data_directory'::pg_catalog.text) AS path")["path"]
+    if os.geteuid() != 0:
+        return path
+    listening = session.postmaster_pid()
+    if listening is None:
+        raise ResidencyError(
+            "Over TCP, the server's word is all there is for where its data directory is, and root does not rely on it:"
+            " name the data_directory, or become the cluster's operating system user."
+        )
+    postmaster = _data_directory.opened(path).postmaster()
+    if postmaster is None or postmaster.pid != listening:
+        raise ResidencyError(
+            "The server that listens at this Unix socket is process %d, and says that its data directory is %s, where that process does"
+            " not run: name the data_directory, or become the cluster's operating system user." % (listening, path)
+        )
+    return path
 
 
 def explain_connection(text: str) -> str:

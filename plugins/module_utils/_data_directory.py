@@ -19,14 +19,16 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import re
 import stat
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _privileges, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 LARGEST_TEXT = 1 << 16  # bytes of a file that is parsed, such as postmaster.opts
 _MOST_LINKS = 40  # as the kernel
+_NAMED = 3  # of what is left out
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -36,9 +38,17 @@ class NoDirectoryError(ResidencyError):
     """There is no such directory on this host."""
 
 
+class Tablespace(NamedTuple):
+    number: str
+    path: str  # without links
+    device: int
+
+
 class DataDirectory:
     def __init__(self, path: str) -> None:
         self.path = path
+        self.skipped: Set[str] = set()  # of what has the name of a relation's file, what is none
+        self._left_out: Dict[str, str] = {}  # tablespaces, and why
         try:
             self.descriptor, self.real = _walk(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -119,6 +129,36 @@ class DataDirectory:
         finally:
             os.close(descriptor)
 
+    def tablespaces(self) -> List[Tablespace]:
+        """Those that this user may enter. A warning names each other one, and the rest of the cluster is looked at all the same."""
+        found = []
+        for number in self.listed("pg_tblspc"):
+            if not re.fullmatch("[0-9]+", number):
+                continue
+            try:
+                descriptor, path = self._tablespace(number)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # dropped meanwhile, or none
+            except ResidencyError as error:
+                self._left_out[number] = str(error)
+            except OSError as error:
+                self._left_out[number] = str(self._refused("pg_tblspc/" + number, error))
+            else:
+                found.append(Tablespace(number, path, os.fstat(descriptor).st_dev))
+                os.close(descriptor)
+        return found
+
+    def warnings(self) -> List[str]:
+        """What was left out so far."""
+        found = ["Tablespace %s is left out: %s" % one for one in sorted(self._left_out.items())]
+        if self.skipped:
+            names = sorted(self.skipped)
+            found.append(
+                "%d of the files of relations in %s are left out, since they are no regular files of the owner of the data directory: %s%s."
+                % (len(names), self.path, ", ".join(names[:_NAMED]), " and others" if len(names) > _NAMED else "")
+            )
+        return found
+
     def status(self, name: str) -> os.stat_result:
         folder, dummy, last = name.rpartition("/")
         return os.stat(last, dir_fd=self._folder(folder), follow_symlinks=False)
@@ -166,7 +206,7 @@ class DataDirectory:
             return self._parent[1]
         parts = name.split("/")
         if parts[0] == "pg_tblspc" and len(parts) > 1:
-            descriptor = self._tablespace(parts[1])
+            descriptor = self._tablespace(parts[1])[0]
             parts = parts[2:]
         else:
             descriptor = os.dup(self.descriptor)
@@ -180,17 +220,17 @@ class DataDirectory:
         self._parent = (name, descriptor)
         return descriptor
 
-    def _tablespace(self, number: str) -> int:
+    def _tablespace(self, number: str) -> Tuple[int, str]:
         links = os.open("pg_tblspc", _STEP, dir_fd=self.descriptor)
         try:
             if not stat.S_ISLNK(os.stat(number, dir_fd=links, follow_symlinks=False).st_mode):
-                return os.open(number, _STEP, dir_fd=links)
+                return os.open(number, _STEP, dir_fd=links), os.path.join(self.real, "pg_tblspc", number)
             target = os.readlink(number, dir_fd=links)
         finally:
             os.close(links)
-        descriptor = _walk(os.path.join(self.real, "pg_tblspc", target))[0]
+        descriptor, path = _walk(os.path.join(self.real, "pg_tblspc", target))
         if os.fstat(descriptor).st_uid == self.uid:
-            return descriptor
+            return descriptor, path
         os.close(descriptor)
         raise OSError(errno.EPERM, "it does not belong to the owner of the data directory")
 

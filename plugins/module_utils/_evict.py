@@ -24,7 +24,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _page_cache,
     _residency,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, attach_extension, connect
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, attach_extension, connect, data_directory_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Patterns, Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._privileges import Act, Ask
@@ -58,9 +58,14 @@ def evict(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
             _require_role(session, "pg_checkpoint", "without which what is dirty would stay")
     else:
         where = given
-    work = partial(_host, params, check_mode) if params["scope"] == "host" else partial(_cluster, params, where, check_mode)
-    result: Dict[str, Any] = _data_directory.opened(where).run_as_owner(work, _acts(params, where))
+    result: Dict[str, Any] = _data_directory.opened(where).run_as_owner(partial(_work, params, where, check_mode), _acts(params, where))
     return result
+
+
+def _work(params: Mapping[str, Any], data_directory: str, check_mode: bool, ask: Ask) -> Dict[str, Any]:
+    by_host = params["scope"] == "host"
+    result = _host(params, check_mode, ask) if by_host else _cluster(params, data_directory, check_mode, ask)
+    return dict(result, warnings=result.get("warnings", []) + _data_directory.opened(data_directory).warnings())
 
 
 def _acts(params: Mapping[str, Any], data_directory: Optional[str]) -> Dict[str, Act]:
@@ -267,8 +272,7 @@ def _require_role(session: Session, role: str, why: str) -> None:
 
 def _where(session: Session) -> str:
     _require_role(session, "pg_monitor", "to learn where the files are")
-    path: str = session.only_row("SELECT current_setting('data_directory') AS path")["path"]
-    return path
+    return data_directory_of(session)
 
 
 def _require_same(path: str, data_directory: str) -> None:

@@ -23,7 +23,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _residency,
     _snapshot,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, sqlstate
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, data_directory_of, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Names, Patterns, Place
@@ -157,20 +157,22 @@ def of_server(
         result["jobs"] = [_plain_job(row) for row in session.rows(_JOBS, (options.limit,))]
         sentences.append("%s." % _plural(len(result["jobs"]), "job"))
     if "capabilities" in options.subset:
-        path = options.data_directory or session.only_row("SELECT current_setting('data_directory') AS path")["path"]
+        path = options.data_directory or data_directory_of(session)
         result["data_directory"] = path
-        result["capabilities"] = _capabilities_of(path, capabilities)
+        _add_capabilities(result, path, capabilities)
         sentences.append("The capabilities of this host.")
     result["msg"] = " ".join(sentences)
     return result
 
 
-def _capabilities_of(path: str, capabilities: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
+def _add_capabilities(result: Dict[str, Any], path: str, capabilities: Callable[[str], Dict[str, Any]]) -> None:
     if not os.path.isdir(path):
         raise ResidencyError(
             "There is no %s on this host: the subset capabilities has to run where PostgreSQL does, and as its owner." % path
         )
-    return capabilities(path)
+    found = capabilities(path)
+    result["warnings"] += found.pop("warnings", [])
+    result["capabilities"] = found
 
 
 def _wait(session: Session, options: Options, result: Dict[str, Any]) -> str:
@@ -353,13 +355,9 @@ def of_host(data_directory: str, capabilities: Callable[[str], Dict[str, Any]]) 
         server = "stopped" if _page_cache.postmaster_pid(data_directory) is None else "running"
     except ResidencyError:
         server = None  # whose folder is closed to this user
-    return dict(
-        empty_result(),
-        data_directory=data_directory,
-        server=server,
-        capabilities=_capabilities_of(data_directory, capabilities),
-        msg="The capabilities of this host.",
-    )
+    result = dict(empty_result(), data_directory=data_directory, server=server, msg="The capabilities of this host.")
+    _add_capabilities(result, data_directory, capabilities)
+    return result
 
 
 def of_files(data_directory: str, options: Options, capabilities: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
@@ -384,7 +382,8 @@ def of_files(data_directory: str, options: Options, capabilities: Callable[[str]
         result["snapshots"] = snapshot_files(data_directory)
         sentences.append("%s." % _plural(len(result["snapshots"]), "snapshot"))
     if "capabilities" in options.subset:
-        result["capabilities"] = _capabilities_of(data_directory, capabilities)
+        _add_capabilities(result, data_directory, capabilities)
+    result["warnings"] += [one for one in _data_directory.opened(data_directory).warnings() if one not in result["warnings"]]
     result["msg"] = " ".join(sentences)
     return result
 

@@ -118,11 +118,10 @@ def relation_files(data_directory: str, major: Optional[int]) -> Iterator[str]:
     directory = _data_directory.opened(data_directory)
     yield from _files_of(directory, "global")
     yield from _files_of_databases(directory, "base")
-    for tablespace in directory.listed("pg_tblspc"):
-        if _NUMBER.fullmatch(tablespace):
-            for version in directory.listed("pg_tblspc/" + tablespace):
-                if version.startswith("PG_" if major is None else "PG_%d_" % major):
-                    yield from _files_of_databases(directory, "pg_tblspc/%s/%s" % (tablespace, version))
+    for tablespace in directory.tablespaces():
+        for version in directory.listed("pg_tblspc/" + tablespace.number):
+            if version.startswith("PG_" if major is None else "PG_%d_" % major):
+                yield from _files_of_databases(directory, "pg_tblspc/%s/%s" % (tablespace.number, version))
 
 
 def count_files(data_directory: str, names: Iterable[str]) -> List[File]:
@@ -240,11 +239,13 @@ def _open(directory: DataDirectory, name: str) -> Optional[int]:
         return None
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EPERM, errno.ENXIO):
+            directory.skipped.add(name)
             return None
         raise ResidencyError("Cannot open %s/%s: %s." % (directory.path, name, error.strerror)) from None
     if os.fstat(descriptor).st_size <= LARGEST:
         return descriptor
     os.close(descriptor)
+    directory.skipped.add(name)
     return None
 
 

@@ -8,9 +8,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Match
+from typing import Any, Mapping, Match
 
 LIMIT = 4000  # characters of a message
+_C1 = re.compile("[\x7f-\x9f]")
 
 
 def printable(text: Any, limit: int = LIMIT) -> str:
@@ -23,6 +24,20 @@ def printable(text: Any, limit: int = LIMIT) -> str:
 def printable_lines(text: Any, limit: int = 50 * LIMIT) -> str:
     """For a text of several lines, such as a diff."""
     return "\n".join(printable(line) for line in str(text)[:limit].split("\n"))
+
+
+def without_c1(value: Any) -> Any:
+    """A result, of which each text and key shows DEL and the control characters above it by their escape sequences.
+
+    JSON escapes those below a blank only, and U+009B begins a command to the terminal as ESC [ does.
+    """
+    if isinstance(value, str):
+        return _C1.sub(lambda found: "\\x%02x" % ord(found.group()), value)
+    if isinstance(value, Mapping):
+        return {without_c1(key): without_c1(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_c1(one) for one in value]
+    return value
 
 
 def file_name(text: Any) -> str:

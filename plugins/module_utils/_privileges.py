@@ -23,6 +23,7 @@ import os
 import pwd
 import signal
 import socket
+import time
 import traceback
 from contextlib import suppress
 from typing import Any, Callable, Collection, Dict, Mapping
@@ -31,13 +32,17 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import Resid
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LARGEST_MESSAGE = 1 << 28  # bytes
+LONGEST_SILENCE = 3600.0  # seconds: the slowest eviction, restart or start takes less between two messages
 
 Act = Callable[..., Any]
 Ask = Callable[..., Any]  # the name of an act and its arguments
 
 
 def run_as(owner: pwd.struct_passwd, keep: Collection[int], work: Callable[[Ask], Any], acts: Mapping[str, Act]) -> Any:
-    """Return what ``work`` returns, which JSON must be able to represent. ``keep`` are descriptors that it uses."""
+    """Return what ``work`` returns, which JSON must be able to represent. ``keep`` are descriptors that it uses.
+
+    Another process of the user can stop the child, so root does not wait for it without end.
+    """
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
@@ -46,11 +51,27 @@ def run_as(owner: pwd.struct_passwd, keep: Collection[int], work: Callable[[Ask]
         finally:
             os._exit(0)
     theirs.close()
+    ours.settimeout(LONGEST_SILENCE)
     try:
         with ours:
             return _serve(ours, owner, acts)
+    except socket.timeout:
+        os.kill(child, signal.SIGKILL)
+        raise ResidencyError(
+            "The process that worked as %s (%d) has sent nothing for %d seconds, and was ended: see whether that user has stopped it, and"
+            " what state the cluster is in." % (owner.pw_name, child, LONGEST_SILENCE)
+        ) from None
     finally:
-        os.waitpid(child, 0)
+        _reap(child)
+
+
+def _reap(child: int) -> None:
+    """It may still have a server to start again, after an act that failed."""
+    end = time.monotonic() + LONGEST_SILENCE
+    while os.waitpid(child, os.WNOHANG)[0] == 0:
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.005)
 
 
 def become(owner: pwd.struct_passwd, keep: Collection[int]) -> None:

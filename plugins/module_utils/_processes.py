@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import stat
 from dataclasses import dataclass, field
 from typing import Iterator, List, Optional, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _privileges
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 SERVERS = ("postgres", "postmaster")
 _LARGEST = 1 << 24  # characters of a file in /proc
@@ -53,6 +55,28 @@ class Pinned:
     def working_directory(self) -> Tuple[int, int]:
         status = os.stat("cwd", dir_fd=self.descriptor)
         return status.st_dev, status.st_ino
+
+    def pid_file_names_it(self, user: int) -> bool:
+        """PermissionError where this user may not look."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        try:
+            descriptor = os.open("cwd/postmaster.pid", flags, dir_fd=self.descriptor)
+        except PermissionError:
+            raise
+        except OSError:
+            return False
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != user:
+                return False
+            named = os.read(descriptor, 32).split(b"\n", 1)[0]
+        finally:
+            os.close(descriptor)
+        # of a container's server, the number there; negative: a single-user backend
+        numbers = re.search(r"^NSpid:(.*)$", self.read("status"), re.MULTILINE)
+        if not re.fullmatch(rb"-?[0-9]+", named):
+            return False
+        return abs(int(named)) in ({int(one) for one in numbers.group(1).split()} if numbers else {self.pid})
 
     def error_log(self) -> str:
         """Where its standard error goes."""
@@ -105,11 +129,31 @@ def clusters() -> List[Cluster]:
     found = []
     for pid in servers:
         process = processes[pid]
-        if process.parent in servers or not process.title:  # one of a server's own, or one that has ended
+        # one of a server's own, one that has ended, or one that has only the name
+        if process.parent in servers or not process.title or not _is_postmaster(pid):
             continue
         children = [one for one in processes.values() if one.parent == pid]
         found.append(Cluster(process, _directory(process), [one for one in children if is_client(one.title)]))
     return sorted(found, key=lambda one: one.data_directory)
+
+
+def _is_postmaster(pid: int) -> bool:
+    """Any user may call a process postgres. Where it runs, a postmaster has a file of its user's that names it."""
+    try:
+        process = Pinned(pid)
+        user = process.user()
+        if user is None:
+            return False
+        try:
+            return process.pid_file_names_it(user)
+        except PermissionError:  # root in a container may not look, the user may
+            if os.geteuid() != 0 or user == 0:
+                return True
+        return _privileges.run_as(pwd.getpwuid(user), [process.descriptor], lambda dummy: process.pid_file_names_it(user), {}) is True
+    except OSError:
+        return False
+    except (KeyError, RuntimeError, ResidencyError):  # nobody here may look: better one too many
+        return True
 
 
 def _directory(postmaster: Process) -> str:

@@ -86,6 +86,8 @@ options:
       - While a server runs in it, the login has to reach that one.
       - With O(scope=host), the cluster that is meant to be there; it is counted, and restarted if O(method=restart) says so.
       - For root, no link in the path may be one that another user can have made.
+      - Required for root where the login is over TCP. Over a Unix socket the kernel names the process that listens there, and without this
+        option root checks that this process runs in the directory that the server names.
     type: path
 attributes:
   check_mode:

@@ -409,6 +409,22 @@ def test_control_characters_of_hosts_do_not_reach_the_terminal(cluster, ansible)
         raw, status = ansible.command(play, "--diff", ANSIBLE_CALLBACK_RESULT_FORMAT="yaml")
         assert status == 0, raw
         check(raw)
+        # results too, of which JSON escapes only what is below a blank
+        play = ansible.write(
+            [
+                {"pgfleet.cache.residency_info": dict(login, subset=["databases", "relations"])},
+                {"pgfleet.cache.query_io": dict(login, login_db=NAMES[0], queries=[{"name": "zero", "query": "SELECT 1 / 0"}]),
+                 "ignore_errors": True},
+                {"pgfleet.cache.server_query": dict(login, login_db=NAMES[0], query="SELECT chr(155) AS one")},
+            ],
+            become=True, become_user="postgres",
+        )
+        results, status = ansible.command(play, "-v")
+        assert status == 0, results
+        # a change of direction is data there, as it is in a name of a language that has one
+        check(results.replace('"one": "\x9b"', "", 1).replace("\u202e", ""))
+        assert '"one": "\x9b"' in results, "what a query returned is as it is"
+        assert '"database": "evil\\u001b]0;owned\\u0007\\nok: [db1]\\\\x9b31m"' in results and "fatal: [db1]" in results
         assert "in evil\\x1b]0;owned\\x07\\nok: [db1]\\x9b31m: " in raw
         ansible.set_hosts({"db1": {}}, pgfleet_login_port=cluster.port, pgfleet_login_unix_socket=cluster.socket,
                           cache_snapshot_name="hostile", cache_warmup_name="hostile", cache_warmup_databases=["no\x1b[31m"])

@@ -22,7 +22,7 @@ import time
 
 import pytest
 import yaml
-from cluster import OWNER, run
+from cluster import LEFT, OWNER, free_port, run
 from conftest import PASSWORD
 from playbook import documented, keys, task
 from test_memory import MemoryCgroup
@@ -329,6 +329,40 @@ def test_without_anything_planted(hostile):
     assert results[0]["files"] == 2 and results[5]["total"]["blocks"] == 2
 
 
+@pytest.mark.parametrize("target", ["/proc/1/root", "private"])
+def test_a_tablespace_of_another_is_left_out(hostile, target):
+    """And only that one: the rest is evicted and counted, and a warning names what is missing."""
+    hostile.replace("pg_tblspc/98", hostile.private if target == "private" else target)
+    good = os.path.join(hostile.home, "good")
+    os.makedirs(good + "/PG_15_202209061/5")
+    for folder in ("", "/PG_15_202209061", "/PG_15_202209061/5"):
+        give(good + folder)
+    hostile.replace("pg_tblspc/99", good)
+    hostile.write(good + "/PG_15_202209061/5/16009", "x" * 8192)
+    results = attack(hostile, without_ansible)
+    assert [result.get("failed", False) for result in results] == [False, True, False, False, False, False, False, True, True], [
+        one["msg"] for one in results
+    ]
+    for at in (0, 2, 3, 4, 5, 6):
+        [warning] = [one for one in results[at]["warnings"] if one.startswith("Tablespace")]
+        assert warning.startswith("Tablespace 98 is left out: %s/pg_tblspc/98 is not read: " % hostile.data), warning
+    assert results[0]["files"] == 3 and results[5]["total"]["blocks"] == 3
+    places = results[6]["capabilities"]["locations"]
+    assert [(one["path"], one["tablespace"]) for one in places] == [(hostile.data, None), (good, 99)]
+
+
+def test_what_is_no_file_is_counted(hostile):
+    """What has the name of a relation's file, and is left out."""
+    for name in ("a link for a relation", "a link to a device", "a pipe for a relation", "a huge relation"):
+        PLANTED[name](hostile)
+    results = attack(hostile, without_ansible)
+    for at in (0, 2, 3, 5):
+        assert results[at]["warnings"] == [
+            "4 of the files of relations in %s are left out, since they are no regular files of the owner of the data directory:"
+            " base/5/16001, base/5/16002, base/5/88888888 and others." % hostile.data
+        ], results[at]["warnings"]
+
+
 def test_a_program_of_his_does_not_run_as_root(hostile, ansible):
     """The data directory is a link to a directory of root's that everybody may write to."""
     elsewhere = os.path.join(hostile.home, "elsewhere")
@@ -385,19 +419,116 @@ def plain(machine):
 
 
 def test_root_logs_in_as_the_owner(plain, ansible):
-    """With the data directory named, and without; the owner's own name is who it is at the socket."""
+    """The data directory named; the owner's own name is who it is at the socket."""
     login = {"login_port": plain.port, "login_unix_socket": plain.socket}
     keeper = {"login_host": "127.0.0.1", "login_port": plain.port, "login_user": "keeper", "login_password": PASSWORD}
     results = ansible.tasks([
         bounded(EVICT, data_directory=plain.data, **login),
         bounded(EVICT, data_directory=plain.data, **keeper),
-        bounded(EVICT, **keeper),
         bounded(EVICT, data_directory=plain.data, check=True, layers=BOTH, **login),
     ])
-    for result in results[:3]:
+    for result in results[:2]:
         assert not result.get("failed") and result["files"] > 0, result["msg"]
         assert keys(result) == documented(EVICT)
-    assert results[3]["msg"] == "PostgreSQL 15 empties its shared buffers only by a restart: set method to restart."
+    assert results[2]["msg"] == "PostgreSQL 15 empties its shared buffers only by a restart: set method to restart."
+
+
+class Neighbour:
+    """A cluster of another operating system user."""
+
+    user = "nobody"
+
+    def __init__(self, machine):
+        self.bin = machine("first").bin
+        self.home = os.path.join(machine.directory, "neighbour")
+        self.data = os.path.join(self.home, "data")
+        self.port = free_port()
+        os.mkdir(self.home, 0o755)
+        shutil.chown(self.home, self.user, "nogroup")
+        self.run("initdb", "-D", self.data, "--no-sync", "-U", "postgres", "--auth=trust")
+        with open(os.path.join(self.data, "postgresql.conf"), "a") as file:
+            file.write("listen_addresses = ''\nport = %d\nunix_socket_directories = '%s'\nshared_buffers = '16MB'\nautovacuum = off\n" % (self.port, self.home))
+        self.start()
+
+    def run(self, program, *words):
+        subprocess.run(
+            [os.path.join(self.bin, program), *words], user=self.user, group="nogroup", extra_groups=[], check=True, cwd="/",
+            stdout=subprocess.DEVNULL,
+        )
+
+    def start(self):
+        self.run("pg_ctl", "start", "--wait", "--silent", "-D", self.data, "-l", os.path.join(self.home, "log"))
+
+    def pid(self):
+        with open(os.path.join(self.data, "postmaster.pid")) as file:
+            return int(file.readline())
+
+    def close(self):
+        self.run("pg_ctl", "stop", "--wait", "--silent", "-m", "immediate", "-D", self.data)
+        shutil.rmtree(self.home)
+
+
+@pytest.fixture
+def neighbour(machine):
+    one = Neighbour(machine)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@pytest.fixture
+def liar(cluster, machine, neighbour):
+    """A server that root may log in to over its socket, and that names the neighbour's data directory as its own."""
+    one = machine("liar")
+    with open(os.path.join(one.data, "pg_hba.conf"), "r+") as file:
+        rules = file.read()
+        file.seek(0)
+        file.write("local all all trust\n" + rules)
+    one.sql("SELECT pg_reload_conf(); CREATE ROLE keeper LOGIN PASSWORD '%s' IN ROLE pg_monitor, pg_checkpoint" % PASSWORD)
+    one.sql("CREATE EXTENSION pg_residency")
+    definition = one.sql("SELECT pg_get_functiondef('pg_catalog.current_setting(text)'::regprocedure)")
+    one.sql(
+        "CREATE OR REPLACE FUNCTION pg_catalog.current_setting(text) RETURNS text LANGUAGE sql STABLE AS"
+        " $$ SELECT CASE WHEN $1 = 'data_directory' THEN '%s' ELSE pg_catalog.current_setting($1, false) END $$" % neighbour.data
+    )
+    one.tell_the_truth = lambda: one.sql(definition)
+    yield one
+    one.stop("immediate")
+    shutil.rmtree(one.data)
+
+
+def test_a_server_does_not_send_root_to_its_neighbour(liar, neighbour, ansible):
+    """Whose data directory it is, the kernel says, and not a server whose superuser has replaced current_setting()."""
+    login = {"login_port": liar.port, "login_unix_socket": liar.socket}
+    by_tcp = {"login_host": "127.0.0.1", "login_port": liar.port, "login_user": "keeper", "login_password": PASSWORD}
+    table = os.path.join(neighbour.data, "base", "5", "1255")
+    subprocess.run(["cat", table], stdout=subprocess.DEVNULL, check=True)
+    before, resident = neighbour.pid(), liar.resident(table)
+    assert resident > 0
+
+    def tasks(places):
+        return [
+            bounded(module, **arguments, **place)
+            for place in places
+            for module, arguments in ((EVICT, {}), (EVICT, {"layers": BOTH, "method": "restart"}), (INFO, {"subset": ["capabilities"]}))
+            if place is login or module is EVICT
+        ]
+
+    results = ansible.tasks(tasks([login, by_tcp]))
+    assert neighbour.pid() == before and liar.resident(table) >= LEFT * resident
+    for result in results[:3]:
+        assert result.get("failed") and result["msg"] == (
+            "The server that listens at this Unix socket is process %d, and says that its data directory is %s, where that process does"
+            " not run: name the data_directory, or become the cluster's operating system user."
+            % (int(liar.sql("SELECT pg_read_file('postmaster.pid')").split()[0]), neighbour.data)
+        ), result["msg"]
+    for result in results[3:]:
+        assert result.get("failed") and result["msg"].startswith("Over TCP, the server's word is all there is"), result["msg"]
+    liar.tell_the_truth()
+    results = ansible.tasks([bounded(EVICT, **login), bounded(INFO, subset=["capabilities"], **login)])
+    for result in results:
+        assert not result.get("failed") and result["data_directory"] == liar.data, result["msg"]
 
 
 def environment(cluster):
@@ -538,6 +669,62 @@ def test_everything_exchanged_while_modules_run(hostile):
     assert {who for who, dummy in hostile.ran()} <= {str(pwd.getpwnam(OWNER).pw_uid)}
 
 
+def call(program, *words, seconds=SECONDS):
+    """Of the modules' own functions, as root."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, timeout=seconds,
+        env=dict(os.environ, PYTHONPATH=os.environ["ANSIBLE_COLLECTIONS_PATH"]), check=False,
+    ).stdout
+
+
+def test_a_process_is_no_cluster_by_its_name(plain, machine, hostile):
+    """Any user's, with huge memory or without, would keep the host's cache and its huge pages as they are."""
+    program = os.path.join(hostile.home, "postgres")
+    shutil.copy("/bin/sleep", program)
+    os.mkdir(os.path.join(hostile.home, "nobodys"), 0o755)
+    for folder in (hostile.home, hostile.data, os.path.join(hostile.home, "nobodys")):
+        hostile.processes.append(subprocess.Popen([program, "600"], cwd=folder, user="nobody", group="nogroup"))
+    hostile.write("postmaster.pid", "%d\n" % hostile.processes[1].pid)  # of another user
+    with open(os.path.join(hostile.home, "nobodys", "postmaster.pid"), "w") as file:
+        file.write("%d\n" % os.getpid())
+    shutil.chown(file.name, "nobody", "nogroup")
+    found = call(
+        "from ansible_collections.pgfleet.cache.plugins.module_utils import _processes\n"
+        "print([one.postmaster.pid for one in _processes.clusters()])"
+    )
+    with open(os.path.join(plain.data, "postmaster.pid")) as file:
+        assert int(file.readline()) in json.loads(found)
+    assert not {one.pid for one in hostile.processes} & set(json.loads(found))
+
+
+@pytest.mark.parametrize("moment", ["working", "ended"])
+def test_a_process_that_its_user_stops(moment):
+    """Root does not wait for it for ever."""
+    output = call("""
+import os, pwd, signal, sys
+from ansible_collections.pgfleet.cache.plugins.module_utils import _privileges
+_privileges.LONGEST_SILENCE = 1.0
+
+def work(ask):
+    if sys.argv[2] == "working":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        os._exit = lambda status: os.kill(os.getpid(), signal.SIGSTOP)
+    return 7
+
+try:
+    print(_privileges.run_as(pwd.getpwnam(sys.argv[1]), [], work, {}))
+except _privileges.ResidencyError as error:
+    print(error)
+""", OWNER, moment)
+    if moment == "ended":
+        assert output == "7\n"
+    else:
+        assert re.fullmatch(
+            r"The process that worked as %s \(\d+\) has sent nothing for 1 seconds, and was ended: see whether that user has stopped it,"
+            r" and what state the cluster is in.\n" % OWNER, output), output
+
+
 def test_a_program_does_not_import_from_where_it_is(tmp_path):
     """What the roles run by an interpreter, in a directory that somebody else has filled."""
     with open(os.path.join(ROLES, "cache_restart", "tasks", "proxies.yml")) as file:
@@ -549,3 +736,30 @@ def test_a_program_does_not_import_from_where_it_is(tmp_path):
     with open(os.path.join(ROLES, "cache_restart", "files", "haproxy_servers.py")) as file:
         subprocess.run([*words, "/nowhere.sock"], cwd=str(tmp_path), stdin=file, stderr=subprocess.DEVNULL, check=False)
     assert not (tmp_path / "marker").exists()
+
+
+def test_the_name_of_a_cluster_is_no_path(ansible):
+    """pg_ctlcluster and /etc/postgresql get it, from a server whose user decides what it says."""
+    with open(os.path.join(ROLES, "cache_restart", "tasks", "own.yml")) as file:
+        check = yaml.safe_load(file)[0]["ansible.builtin.assert"]["that"]
+    names = {"15/main": True, "9.6/a.b-c": True, "15/main\n": False, "../x": False, "./x": False, "15/..": False, "15/.": False, "15/a/b": False}
+    results = ansible.tasks([
+        {"ansible.builtin.assert": {"that": check}, "vars": {"__cache_restart_me": {"cluster_name": name}}} for name in names
+    ])
+    assert [not one.get("failed", False) for one in results] == list(names.values())
+
+
+def test_a_cold_test_of_a_neighbour(ansible, hostile):
+    """What restarts as root is told where by a module that ran as the cluster's user, who decides what that one says."""
+    with open(os.path.join(ROLES, "cache_cold_test", "tasks", "look.yml")) as file:
+        steps = [one for one in yaml.safe_load(file) if "owner of the data directory" in one["name"] or "user of the cluster" in one["name"]]
+    assert len(steps) == 2
+    foreign = os.path.join(hostile.home, "foreign")
+    os.mkdir(foreign, 0o700)
+    shutil.chown(foreign, "nobody", "nogroup")
+    results = [
+        ansible.tasks(steps, vars={"__cache_cold_test_planned": {"data_directory": path}, "pgfleet_become_user": OWNER})[1]
+        for path in (hostile.data, foreign)
+    ]
+    assert not results[0].get("failed"), results[0]
+    assert results[1]["failed"] and results[1]["msg"].startswith("%s does not belong to postgres: " % foreign), results[1]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils._printable import file_name, printable, printable_lines
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import file_name, printable, printable_lines, without_c1
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,9 @@ def test_lines_stay_lines():
 )
 def test_file_name(host, name):
     assert file_name(host) == name
+
+
+def test_without_c1():
+    """In keys too, at any depth; what JSON escapes, and what is no text, stays."""
+    given = {"a\x9b": ["b\x85", {"c\x7f": "d\x9f\xa0\x1b\n", "e": (1, None, True, 0.5)}]}
+    assert without_c1(given) == {"a\\x9b": ["b\\x85", {"c\\x7f": "d\\x9f\xa0\x1b\n", "e": [1, None, True, 0.5]}]}
