@@ -115,7 +115,10 @@ def _look(data_directory: str) -> Tuple[Optional[DataDirectory], Optional[int]]:
 def _places(data_directory: str, directory: Optional[DataDirectory]) -> List[Place]:
     """The data directory and each tablespace outside it. What is no place of the owner's, root does not even look up by its path."""
     if directory is None:
-        path = os.path.realpath(data_directory) if os.geteuid() != 0 else data_directory
+        path = data_directory
+        if os.geteuid() != 0:
+            with suppress(OSError):  # exchanged at just this time
+                path = os.path.realpath(data_directory)
         return [Place(path, None, _device(path) if os.geteuid() != 0 else None)]
     found = [Place(directory.real, None, _device_number(os.fstat(directory.descriptor).st_dev))]
     with suppress(ResidencyError):  # a pg_tblspc that is closed to this user

@@ -54,15 +54,19 @@ def test_password_from_another_host(ansible, by_password, another_host, cluster)
 
 def test_what_needs_the_files_says_so_from_another_host(ansible, by_password, another_host, cluster):
     """And what does not."""
-    capabilities, evict = ansible.tasks(
-        [task("residency_info", subset=["capabilities"], **by_password("monitor")), task("cache_evict", **by_password("monitor"))],
-        vars=another_host,
-    )
-    assert capabilities["failed"] and evict["failed"]
-    assert capabilities["msg"] == (
+    login = by_password("monitor")
+    told = [
+        task(module, data_directory=directory, **dict(login, **arguments))
+        for module, arguments in (("residency_info", {"subset": ["capabilities"]}), ("cache_evict", {}))
+        for directory in (None, cluster.data)
+    ]
+    capabilities, named_capabilities, evict, named_evict = ansible.tasks(told, vars=another_host)
+    for result in (capabilities, evict):
+        assert result["failed"] and result["msg"].startswith("Over TCP, the server's word is all there is for where its data directory is")
+    assert named_capabilities["msg"] == (
         "There is no %s on this host: the subset capabilities has to run where PostgreSQL does, and as its owner." % cluster.data
     )
-    assert evict["msg"] == (
+    assert named_evict["msg"] == (
         "There is no %s on this host: this module has to run where PostgreSQL does, and as its owner." % cluster.data
     )
 
