@@ -76,13 +76,12 @@ class Kind(NamedTuple):
 def package(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
     """What the module residency_package does, by its options."""
     result = empty_result()
-    library = None
+    library: Optional[bytes] = None
     if params["library"] is not None:
         library = read_library(params["library"], params["architecture"])
     elif params["content"] is not None:
         library = decode_library(params["content"], params["architecture"])
-    if params["package"] is None:
-        assert library is not None
+    if params["package"] is None and library is not None:
         result.update(msg="%s is a library." % (params["library"] or params["dest"]), sha256=hashlib.sha256(library).hexdigest())
         if params["library"] is not None:
             result["content"] = base64.b64encode(library).decode()

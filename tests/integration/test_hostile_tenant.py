@@ -166,7 +166,7 @@ STRANGERS = [
 def test_who_is_a_stranger(shop, as_postgres):
     """Not what is there counts, which could change during the query, but who may put it there."""
     shop.sql("CREATE ROLE someone; CREATE ROLE report IN ROLE pg_read_all_data; CREATE DATABASE fair")
-    query = dict(login(shop), login_db="fair", query="SELECT 1")
+    query = dict(login(shop, "fair"), query="SELECT 1")
     [plain] = as_postgres(task("query_io", **query))
     assert not plain.get("failed"), plain["msg"]
     for make, undo, who in STRANGERS:

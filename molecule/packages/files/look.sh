@@ -18,6 +18,6 @@ echo "extension $(sql "SELECT extversion FROM pg_extension WHERE extname = 'pg_r
 echo "clerk $(sql "SELECT has_function_privilege('clerk', 'residency_job_segments(int)', 'EXECUTE')" | head -n 1)"
 echo "role $(sql "SELECT count(*) FROM pg_roles WHERE rolname = 'residency_admin'")"
 echo "snapshots $(find /var/lib/postgresql/*/main/pg_residency -name '*snapshot*' 2>/dev/null | wc -l)"
-echo "repository $(ls /etc/apt/preferences.d/pgfleet.pref /etc/apt/sources.list.d/pgfleet.sources 2>/dev/null | xargs)"
+echo "repository $(find /etc/apt -name pgfleet.pref -o -name pgfleet.sources | sort | paste -sd ' ')"
 echo "preloads $(sql 'SHOW shared_preload_libraries')"
 echo "started $(sql 'SELECT pg_postmaster_start_time()')"
