@@ -172,7 +172,20 @@ def test_any_other_package_is_refused(name):
         _package.verify(KIND, package, "a.deb")
 
 
-@pytest.mark.parametrize("content", [b"", b"!<arch>\n", b"\x7fELF", PACKAGE[:-1], PACKAGE + b"\n", PACKAGE[:5000], PACKAGE[9000:], os.urandom(9000)])
+# with names of their own: a name that differs from process to process stops pytest-xdist
+BROKEN = {
+    "empty": b"",
+    "magic alone": b"!<arch>\n",
+    "library": b"\x7fELF",
+    "a byte less": PACKAGE[:-1],
+    "a byte more": PACKAGE + b"\n",
+    "beginning": PACKAGE[:5000],
+    "end": PACKAGE[9000:],
+    "noise": os.urandom(9000),
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
 def test_broken_package_is_refused(content):
     with pytest.raises(ResidencyError):
         _package.verify(KIND, content, "a.deb")
