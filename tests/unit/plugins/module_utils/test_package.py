@@ -282,6 +282,7 @@ def test_library_goes_from_a_host_to_the_controller(tmp_path):
         (base64.b64encode(elf(machine=183)).decode(), "The content is not a library for amd64."),
         (base64.b64encode(elf(body=b"\0" * _package.LARGEST_LIBRARY)).decode(), "The content has more than %d bytes." % _package.LARGEST_LIBRARY),
     ],
+    ids=["asterisk", "line separator", "script", "architecture", "size"],
 )
 def test_content_is_input(content, why):
     with pytest.raises(ResidencyError) as caught:
