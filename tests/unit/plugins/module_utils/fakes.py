@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import time
 from datetime import datetime, timezone
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Place, Relation
@@ -22,6 +24,17 @@ def give(path):
         for name in [".", *names, *files]:
             os.chown(os.path.join(folder, name), 65534, 65534, follow_symlinks=False)
     return 65534
+
+
+def sleeper(directory, user):
+    """A process of a user's in a directory. Popen's own option for that is not in Python 3.8."""
+    command = ["sleep", "60"]
+    if user != os.geteuid():
+        command = ["setpriv", "--reuid", str(user), "--regid", str(user), "--clear-groups", "--", *command]
+    process = subprocess.Popen(command, cwd=str(directory))
+    while os.stat("/proc/%d" % process.pid).st_uid != user:
+        time.sleep(0.01)
+    return process
 
 
 def snapshot_row(name="warm", generation=3, **changed):

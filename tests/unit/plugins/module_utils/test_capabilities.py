@@ -8,11 +8,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _data_directory, _page_cache
-from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give, sleeper
 
 BLANK = r"36 25 0:31 / /mnt/a\040b rw - ext4 /dev/vdb rw"
 
@@ -165,7 +164,7 @@ def test_no_huge_pages_no_large_folios(cluster, system):
 
 
 def test_running_cluster_is_charged(tmp_path):
-    process = subprocess.Popen(["sleep", "60"], cwd=str(tmp_path), user=give(tmp_path))
+    process = sleeper(str(tmp_path), give(tmp_path))
     try:
         (tmp_path / "postmaster.pid").write_text("%d\n" % process.pid)
         give(tmp_path)

@@ -7,12 +7,11 @@
 
 from __future__ import annotations
 
-import subprocess
 
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _limit, _service
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give, sleeper
 
 MIB = 1 << 20
 MEMINFO = """MemAvailable:   {available} kB
@@ -103,7 +102,7 @@ def test_a_unit_keeps_its_limit_when_its_cgroup_is_gone(tmp_path):
 @pytest.mark.parametrize("answers", [["1"], ["%d", "1"]], ids=["from the start", "when the limit is set"])
 def test_a_unit_that_is_not_this_servers(tmp_path, monkeypatch, answers):
     """Whatever is named, and whenever it has become another's: a real process, and made-up answers of systemd."""
-    process = subprocess.Popen(["sleep", "60"], cwd=str(tmp_path), user=give(tmp_path))
+    process = sleeper(str(tmp_path), give(tmp_path))
     calls = []
 
     def systemctl(*arguments):

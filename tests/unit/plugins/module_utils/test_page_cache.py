@@ -8,12 +8,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _page_cache
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give, sleeper
 
 SIZE = 8 * 1024 * 1024
 
@@ -149,7 +148,7 @@ def test_postmaster(tmp_path):
     data = str(tmp_path)
     give(tmp_path)
     assert _page_cache.postmaster_pid(data) is None
-    process = subprocess.Popen(["sleep", "60"], cwd=data, user=give(tmp_path))
+    process = sleeper(data, give(tmp_path))
     try:
         (tmp_path / "postmaster.pid").write_text("%d\n%s\n" % (process.pid, data))
         give(tmp_path)
