@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _limit, _service
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
