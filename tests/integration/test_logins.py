@@ -132,9 +132,9 @@ def test_python_of_the_host(ansible, by_password, cluster, environment):
         [
             task("residency_restore", name="mine", min_residency=0, deadline="2099-01-01 06:00+01:00", **by_password("operator")),
             task("residency_snapshot", name="mine", **by_password("operator")),
-            task("residency_info", subset=everything, **by_password("operator")),
+            task("residency_info", subset=everything, data_directory=cluster.data, **by_password("operator")),
             task("residency_info", subset=["buffers"], relation="passenger", **by_password("operator")),
-            task("cache_evict", check=True, **by_password("keeper")),
+            task("cache_evict", check=True, data_directory=cluster.data, **by_password("keeper")),
             task("residency_info", login_password="wrong", **{k: v for k, v in by_password("monitor").items() if k != "login_password"}),
         ],
         vars={"ansible_python_interpreter": environment + "/bin/python"},
