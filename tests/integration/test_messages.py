@@ -314,7 +314,7 @@ def test_check_mode_foresees_the_failure(foreign, ansible, as_postgres, by_passw
     restored, saved, evicted = ansible.tasks([
         task(RESTORE, check=True, name="good", **by_password("monitor")),
         task(SNAPSHOT, check=True, name="good", **by_password("monitor")),
-        task(EVICT, check=True, **by_password("operator")),
+        task(EVICT, check=True, data_directory=cluster.data, **by_password("operator")),
     ])
     says(restored, rights % "residency_restore_start")
     says(saved, rights % "residency_snapshot")
