@@ -10,6 +10,10 @@ from __future__ import annotations
 from statistics import median
 from typing import Any, Dict, List, Mapping, Sequence
 
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_percent
+
+RESTORED = 99  # percent of the snapshot that are resident after a restore: with fewer, the row says so
+
 # the names of the states, as tables have them
 STATES = {
     "both_cold": "both cold",
@@ -56,6 +60,10 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
                 "exact": sum(run["certainty"] == "exact" for run in chosen),
                 "remarks": list(dict.fromkeys(remark for run in chosen for remark in run["remarks"])),
             }
+            restored = [run["restored_percent"] for run in chosen if run.get("restored_percent") is not None]
+            row["restored_percent_min"] = min(restored) if restored else None
+            if restored and min(restored) < RESTORED:
+                row["remarks"].append("the restore before the query ended with %s of the snapshot resident" % human_percent(min(restored)))
             for key in ("shared_hit", "shared_read", "read_bytes", "device_bytes", "page_cache_bytes", "over_read_bytes"):
                 row[key] = int(median(run[key] for run in chosen))
             rows.append(row)

@@ -108,6 +108,7 @@ class State:
     """Of one database, as a result has it."""
 
     database: str
+    schema_before: Optional[str] = None
     schema: Optional[str] = None
     version_before: Optional[str] = None
     version: Optional[str] = None
@@ -183,11 +184,16 @@ def manage(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
     result["changed"] = bool(work.queries)
     result["databases"] = [vars(state) for state in work.states]
     result["msg"] = _message(work, result)
+    changed = [state for state in work.states if state.changed]
     result["diff"] = {
-        "before": "".join("%s: %s\n" % (state.database, state.version_before or "none") for state in work.states if state.changed),
-        "after": "".join("%s: %s\n" % (state.database, state.version or "none") for state in work.states if state.changed),
+        "before": "".join(_line(state.database, state.version_before, state.schema_before) for state in changed),
+        "after": "".join(_line(state.database, state.version, state.schema) for state in changed),
     }
     return result
+
+
+def _line(database: str, version: Optional[str], schema: Optional[str]) -> str:
+    return "%s: %s\n" % (database, "none" if version is None else "%s in schema %s" % (version, schema))
 
 
 def _choose(known: Mapping[str, Any], wanted: List[str]) -> Tuple[List[str], List[str]]:
@@ -204,10 +210,10 @@ def _each(work: Work, act: Callable[[Work, Session, State], None]) -> None:
     for state in work.states:
         try:
             _with_database(work, state, act)
-        except NotRunningError:
-            raise
         except ResidencyError as error:
             state.problem = str(error).replace("Correct login_db.", "Correct databases.")
+            if isinstance(error, NotRunningError):
+                return  # it was stopped meanwhile: the others would say the same
 
 
 def _with_database(work: Work, state: State, act: Callable[[Work, Session, State], None]) -> None:
@@ -234,7 +240,9 @@ def _fail(work: Work, result: Dict[str, Any]) -> None:
     if problems:
         result["changed"] = bool(work.queries) and not work.check_mode
         result["databases"] = [vars(state) for state in work.states]
-        raise ResidencyError("In %d of %d databases: %s" % (len(problems), len(work.states), " ".join(problems)), result)
+        text = "In %d of %d databases: %s" % (len(problems), len(work.states), " ".join(problems))
+        done = [] if work.check_mode else [state.database for state in work.states if state.changed]
+        raise ResidencyError(text + (" Done in %s." % ", ".join(done) if done else ""), result)
 
 
 # --- present ---
@@ -242,7 +250,7 @@ def _fail(work: Work, result: Dict[str, Any]) -> None:
 
 def _create(work: Work, session: Session, state: State) -> None:
     _look(session, state)
-    state.version_before = state.version
+    state.version_before, state.schema_before = state.version, state.schema
     if work.server["standby"]:
         while state.version is None and _wait(work):
             _look(session, state)
@@ -367,11 +375,14 @@ def _make_admin(session: Session, work: Work) -> None:
 
 
 def _preload(session: Session, work: Work) -> bool:
-    found = session.row(_PRELOAD, (EXTENSION, EXTENSION)) if work.params["preload"] else None
-    if found is None:
+    """Whether it takes a restart, also one that an earlier run has left open."""
+    if not work.params["preload"]:
         return False
-    _change(work, session, found["statement"])
-    return True
+    found = session.row(_PRELOAD, (EXTENSION, EXTENSION))
+    if found is not None:
+        _change(work, session, found["statement"])
+    loaded: bool = session.only_row("SELECT current_setting('shared_preload_libraries') ~ '\\ypg_residency\\y' AS loaded")["loaded"]
+    return not loaded
 
 
 def _change(work: Work, session: Session, statement: str) -> None:
@@ -386,7 +397,7 @@ def _change(work: Work, session: Session, statement: str) -> None:
 
 def _require_idle(work: Work, session: Session, state: State) -> None:
     _look(session, state)
-    state.version_before = state.version
+    state.version_before, state.schema_before = state.version, state.schema
     if state.version is None or _is_strangers(session, state):
         return
     try:

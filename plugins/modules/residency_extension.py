@@ -116,6 +116,9 @@ databases:
     database:
       description: The database.
       type: str
+    schema_before:
+      description: Schema that it was in before. V(null) where it was not.
+      type: str
     schema:
       description: Schema of the extension. V(null) where it is not.
       type: str
@@ -133,6 +136,7 @@ databases:
       type: str
   sample:
     - database: sales
+      schema_before: null
       schema: public
       version_before: null
       version: 0.3.0
@@ -151,7 +155,7 @@ needed_by:
   elements: str
   sample: []
 preload:
-  description: Whether O(preload) has changed something that needs a restart.
+  description: Whether O(preload) needs a restart, after this run or since an earlier one.
   returned: always
   type: bool
   sample: false

@@ -37,3 +37,13 @@ def test_min_median_max():
     cold = rows[0]
     assert (cold["milliseconds_min"], cold["milliseconds_median"], cold["milliseconds_max"]) == (7.0, 9.0, 30.0)
     assert (cold["runs"], cold["exact"], cold["remarks"], cold["device_bytes"]) == (3, 1, ["others"], 81920)
+    assert [row["restored_percent_min"] for row in rows] == [None] * 3
+
+
+def test_a_restore_that_was_not_complete():
+    """The time of its query is that of a partly cold one: the table says so."""
+    full, half = (dict(run("a", "restored", 1.0, 0), restored_percent=percent) for percent in (100.0, 86.5))
+    [row] = summary([full, half])
+    assert (row["restored_percent_min"], row["exact"]) == (86.5, 2)
+    assert row["remarks"] == ["the restore before the query ended with 86.5 % of the snapshot resident"]
+    assert summary([full])[0]["remarks"] == []
