@@ -15,6 +15,7 @@ import math
 import time
 from typing import Any, Dict, Optional
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -31,6 +32,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_
 MODULE = "pgfleet.cache.residency_restore"
 STEP = 10.0  # percent between two lines
 LONGEST = 30  # seconds between two lines
+GOES_ON = "Job %s does not depend on the connection: it goes on there."
 FIRST = 2  # seconds of the first slice, before there is a speed to reckon with; as long as there is none, they double
 
 display = Display()
@@ -96,12 +98,15 @@ class ActionModule(ActionBase):
 
     def _run_module(self, task_vars: Dict[str, Any], **changed: Any) -> Dict[str, Any]:
         wrap_async = self._task.async_val and not self._connection.has_native_async
-        result: Dict[str, Any] = self._execute_module(
-            module_name=MODULE,
-            module_args=dict(self._task.args, **changed),
-            task_vars=task_vars,
-            wrap_async=wrap_async,
-        )
+        arguments = dict(self._task.args, **changed)
+        try:
+            result: Dict[str, Any] = self._execute_module(
+                module_name=MODULE, module_args=arguments, task_vars=task_vars, wrap_async=wrap_async
+            )
+        except AnsibleConnectionFailure as error:
+            if not arguments.get("job"):
+                raise
+            raise AnsibleConnectionFailure("%s. %s" % (str(error).rstrip("."), GOES_ON % arguments["job"])) from error
         if not wrap_async:
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return result

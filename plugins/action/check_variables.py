@@ -1,0 +1,45 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nothing of this leaves the controller: a host's variables are judged before it is reached."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _variables
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        result: Dict[str, Any] = super().run(tmp, task_vars)
+        del tmp  # deprecated, has no effect
+        hosts: List[str] = self._task.args["hosts"]
+        target = str(self._task.args.get("target", ""))
+        if not hosts:
+            result.update(failed=True, msg="No host here is in '%s': name a group or hosts of the inventory with -e target=..." % printable(target))
+            return result
+        spec = _variables.read_spec(self._task.args.get("roles") or {}, self._task.args.get("variables") or {})
+        every = (task_vars or {})["hostvars"]
+        refused = {}
+        for host in hosts:
+            variables = every[host]
+            found = _variables.faults(spec, variables, [str(name) for name in variables])
+            if found:
+                refused[host] = " ".join(found)
+        result.update(changed=False, refused=refused)
+        if refused and (self._task.args.get("together") or len(refused) == len(hosts)):
+            lines = ["%s: %s" % (printable(host), text) for host, text in refused.items()]
+            same = len(set(refused.values())) == 1
+            result.update(failed=True, msg="%s Nothing was changed." % (refused[next(iter(refused))] if same else " ".join(lines)))
+        else:
+            result["ansible_facts"] = dict(self._task.args.get("forget") or {}, pgfleet_refused=refused, pgfleet_failure="")
+        return result

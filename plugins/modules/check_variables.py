@@ -1,0 +1,81 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: check_variables
+short_description: Check the variables of all hosts before anything is done
+version_added: 0.2.0
+description:
+  - The playbooks of this collection run it first. It checks the variables of their roles on every host for type, choice and range, by the
+    argument specifications of the roles. Text, which is what C(-e name=value) gives, is right if it converts.
+  - A variable that is named almost like one of this collection is wrong, too.
+  - Runs on the controller only. Fails if there is no host, or if no host's variables are right. Otherwise the hosts whose variables are wrong are
+    in the fact C(pgfleet_refused), each with the reason.
+author:
+  - The pgfleet.cache authors (@pgfleet)
+extends_documentation_fragment:
+  - pgfleet.cache.attributes
+options:
+  hosts:
+    description:
+      - Names of the hosts.
+    type: list
+    elements: str
+    required: true
+  target:
+    description:
+      - The pattern that was meant to choose them, for the message if there is none.
+    type: str
+    default: ""
+  roles:
+    description:
+      - The roles that the playbook runs, each with its entry point.
+    type: dict
+    default: {}
+  variables:
+    description:
+      - Specifications of the playbook's own variables, as in the argument specification of a role.
+    type: dict
+    default: {}
+  together:
+    description:
+      - Whether to fail if the variables of one host are wrong.
+    type: bool
+    default: false
+  forget:
+    description:
+      - Facts to set, so that those of an earlier playbook in the same run do not count.
+    type: dict
+    default: {}
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Check the variables
+  pgfleet.cache.check_variables:
+    hosts: "{{ groups['postgresql'] }}"
+    target: postgresql
+    roles:
+      cache_warmup: start
+  run_once: true
+"""
+
+RETURN = r"""
+refused:
+  description: The hosts whose variables are wrong, each with the reason.
+  returned: when there is a host
+  type: dict
+  sample:
+    db2: "cache_warmup_min_residency is 'ninety': it has to be a number from 0 to 100."
+"""

@@ -1,0 +1,282 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is wrong with a host's variables, by the argument specifications of the roles and by the ranges here.
+
+A value on the command line (-e name=value) is text: it is right if it converts to the type of the variable.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.common.validation import (
+    check_type_bool,
+    check_type_dict,
+    check_type_float,
+    check_type_int,
+    check_type_str,
+)
+from ansible_collections.pgfleet.cache.plugins.module_utils import _deadline, _snapshot, _units
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+
+ROLES = os.path.join(os.path.dirname(__file__), "../../roles")
+PORTS = (1, 65535)
+SECONDS = (1, 2147483647)
+PERCENT = (0, 100)
+
+# From and to, both allowed. Every option of a role that is a number is here or has UNBOUNDED.
+RANGES: Dict[str, Tuple[float, float]] = {
+    "cache_cold_test_repeat": (1, 1000),
+    "cache_cold_test_timeout": SECONDS,
+    "cache_extension_build_timeout": SECONDS,
+    "cache_restart_attempts": (1, 1000),
+    "cache_restart_drain_timeout": (0, SECONDS[1]),
+    "cache_restart_max_age": SECONDS,
+    "cache_restart_min_residency": PERCENT,
+    "cache_restart_min_standbys": (0, 1000),
+    "cache_restart_pause_timeout": SECONDS,
+    "cache_restart_replay_timeout": SECONDS,
+    "cache_restart_timeout": SECONDS,
+    "cache_snapshot_keep": (1, _snapshot.LARGEST_KEEP),
+    "cache_warmup_max_gone": PERCENT,
+    "cache_warmup_max_io_pressure": (1, 100),
+    "cache_warmup_min_residency": PERCENT,
+    "cache_warmup_wait_timeout": SECONDS,
+    "pgfleet_login_port": PORTS,
+}
+
+
+def _size(name: str, value: str) -> None:
+    _units.parse_bytes(name, value)
+
+
+def _snapshot_name(name: str, value: str) -> None:
+    _named(name, value, _snapshot.check_name, False)
+
+
+def _snapshot_or_generation(name: str, value: str) -> None:
+    _named(name, value, _snapshot.check_name, True)
+
+
+def _named(name: str, value: str, check: Callable[..., Any], *arguments: Any) -> None:
+    """What the check says, which does not know the variable."""
+    try:
+        check(value, *arguments)
+    except ResidencyError as error:
+        raise ResidencyError("%s: %s" % (name, error)) from None
+
+
+def _moment(name: str, value: str) -> None:
+    _named(name, value, lambda text: _deadline.seconds_left(_deadline.parse(text)))
+
+
+def _batches(name: str, value: Any) -> None:
+    sizes = value if isinstance(value, list) else as_list(value)
+    if not sizes or not all(re.fullmatch("[1-9][0-9]*%?", str(one)) for one in sizes):
+        raise ResidencyError("%s is '%s': it has to be a number, a percentage such as 30%%, or a list of these." % (name, value))
+
+
+def _task_file(name: str, value: str) -> None:
+    if value not in ("systemd", "pg_ctlcluster") and not os.path.isfile(value):
+        raise ResidencyError("There is no task file %s on the controller: correct %s." % (value, name))
+
+
+# Values whose form the type does not tell; an empty text means that there is none
+FORMS: Dict[str, Callable[[str, Any], None]] = {
+    "cache_restart_min_free": _size,
+    "cache_restart_serial": _batches,
+    "cache_restart_snapshot": _snapshot_name,
+    "cache_cold_test_snapshot": _snapshot_or_generation,
+    "cache_snapshot_name": _snapshot_name,
+    "cache_warmup_budget": _size,
+    "cache_warmup_deadline": _moment,
+    "cache_warmup_max_io_pressure": lambda name, value: _number(name, value, check_type_int),
+    "cache_warmup_rate": _size,
+    "cache_warmup_snapshot": _snapshot_or_generation,
+    "pgfleet_service_manager": _task_file,
+}
+REQUIRED = ("cache_cold_test_queries", "cache_cold_test_states")  # lists that cannot be empty
+
+# In the words of a message
+_TYPES = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "path": "a path",
+    "list": "a list",
+    "dict": "a dictionary",
+}
+_ALIKE = 0.8  # of 1: a variable of this likeness to a known one is a misspelt one
+
+
+class Spec(NamedTuple):
+    """The variables of one playbook."""
+
+    options: Dict[str, Dict[str, Any]]
+    known: Set[str]  # every variable of the collection, also of its other roles
+
+
+def as_list(value: Any) -> List[Any]:
+    """A list as it is; text is one in YAML's brackets, or its parts between commas. None and the empty text are the empty list."""
+    if value is None:
+        return []
+    if not isinstance(value, str):
+        return list(value) if isinstance(value, (list, tuple)) else [value]
+    text = value.strip()
+    if text.startswith("["):
+        try:
+            found = yaml.safe_load(text)
+        except yaml.YAMLError:
+            found = None
+        if not isinstance(found, list):
+            raise TypeError("'%s' begins as a list in brackets and is none." % printable(text, 200))
+        return found
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def read_spec(roles: Mapping[str, str], extra: Mapping[str, Dict[str, Any]]) -> Spec:
+    """Of these roles, each with its entry point, and of the playbook's own variables; the roles' files are this collection's."""
+    options: Dict[str, Dict[str, Any]] = {}
+    known: Set[str] = set(extra)
+    for role in sorted(os.listdir(ROLES)):
+        with open(os.path.join(ROLES, role, "meta/argument_specs.yml"), encoding="utf-8") as file:
+            entry_points = yaml.safe_load(file)["argument_specs"]
+        for spec in entry_points.values():
+            known.update(spec["options"])
+        if role in roles:
+            options.update(entry_points[roles[role]]["options"])
+    options.update(extra)
+    return Spec(options, known)
+
+
+def faults(spec: Spec, variables: Mapping[str, Any], names: Sequence[str]) -> List[str]:
+    """One sentence for each wrong variable. ``names`` are those that the host has, ``variables`` evaluates one of them."""
+    found = []
+    for name in sorted(spec.options):
+        if name not in names:
+            continue
+        option = spec.options[name]
+        try:
+            value = variables[name]
+        except Exception as error:  # whatever a template of the user's can end with
+            text = "" if option.get("no_log") else ": %s" % printable(" ".join(str(error).split()), 300)
+            found.append("%s cannot be evaluated%s" % (name, text))
+            continue
+        fault = fault_of(name, option, value)
+        if fault:
+            found.append(fault)
+    return found + misspelt(spec, names)
+
+
+def misspelt(spec: Spec, names: Sequence[str]) -> List[str]:
+    """Variables that look like one of the collection's. Facts and results of an earlier run have names of their own."""
+    found = []
+    for name in sorted(names):
+        if not re.match("cache_(cold_test|extension|restart|snapshot|warmup)_|pgfleet_", name) or name in spec.known:
+            continue
+        alike = difflib.get_close_matches(name, spec.known, 1, _ALIKE)
+        if alike and not name.endswith("_result"):
+            found.append("%s is no variable of this collection: did you mean %s?" % (printable(name, 100), alike[0]))
+    return found
+
+
+def fault_of(name: str, option: Mapping[str, Any], value: Any) -> Optional[str]:
+    """What is wrong with this value, as a sentence; None if nothing is."""
+    try:
+        _check(name, option, value)
+    except ResidencyError as error:
+        return printable(error, 500)
+    return None
+
+
+def _check(name: str, option: Mapping[str, Any], value: Any) -> None:
+    kind = option.get("type", "str")
+    if value is None:
+        raise ResidencyError("%s is empty: it has to be %s." % (name, _TYPES.get(kind, "a value")))
+    if kind == "list":
+        _check_list(name, option, value)
+    elif kind == "dict":
+        _converted(name, kind, value, check_type_dict, option)
+    elif kind == "bool":
+        _converted(name, kind, value, check_type_bool, option)
+    elif kind in ("int", "float"):
+        _number(name, value, check_type_int if kind == "int" else check_type_float)
+    elif kind in ("str", "path"):
+        if isinstance(value, (list, dict)):
+            raise ResidencyError("%s is %s: it has to be text." % (name, _shown(value, option)))
+        value = _converted(name, kind, value, check_type_str, option)
+    if "choices" in option and kind != "list" and value not in option["choices"]:
+        raise ResidencyError("%s is %s: it has to be %s." % (name, _shown(value, option), _either(option["choices"])))
+    if name in FORMS and value != "":
+        FORMS[name](name, value)
+
+
+def _check_list(name: str, option: Mapping[str, Any], value: Any) -> None:
+    if isinstance(value, dict):
+        raise ResidencyError("%s is a dictionary: it has to be a list." % name)
+    try:
+        elements = as_list(value)
+    except TypeError as error:
+        raise ResidencyError("%s: %s" % (name, error)) from None
+    if not elements and name in REQUIRED:
+        raise ResidencyError("%s is empty: there is nothing to measure." % name)
+    for element in elements:
+        if "choices" in option and element not in option["choices"]:
+            raise ResidencyError("%s has %s: each has to be %s." % (name, _shown(element, option), _either(option["choices"])))
+        if option.get("elements") == "dict":
+            if not isinstance(element, dict):
+                raise ResidencyError("%s has %s: each has to be a dictionary%s." % (name, _shown(element, option), _keys(option)))
+            if option.get("options"):
+                wrong = ArgumentSpecValidator({key: _plain(one) for key, one in option["options"].items()}).validate(element).error_messages
+                if wrong:
+                    raise ResidencyError("%s: %s%s." % (name, wrong[0].rstrip("."), _keys(option)))
+        elif isinstance(element, (list, dict)):
+            raise ResidencyError("%s has %s: each has to be text." % (name, _shown(element, option)))
+
+
+def _number(name: str, value: Any, convert: Callable[[Any], Any]) -> None:
+    low, high = RANGES.get(name, (-math.inf, math.inf))
+    words = "a whole number" if convert is check_type_int else "a number"
+    words += " from %d to %d" % (low, high) if name in RANGES else ""
+    try:
+        # which a boolean would be too
+        number = convert(str(value) if isinstance(value, bool) else value)
+        right = math.isfinite(number) and low <= number <= high
+    except (TypeError, ValueError, OverflowError):
+        right = False
+    if not right:
+        raise ResidencyError("%s is %s: it has to be %s." % (name, _shown(value, {}), words))
+
+
+def _converted(name: str, kind: str, value: Any, convert: Callable[[Any], Any], option: Mapping[str, Any]) -> Any:
+    try:
+        return convert(value)
+    except (TypeError, ValueError):
+        raise ResidencyError("%s is %s: it has to be %s." % (name, _shown(value, option), _TYPES[kind])) from None
+
+
+def _plain(option: Mapping[str, Any]) -> Dict[str, Any]:
+    return {key: value for key, value in option.items() if key in ("type", "elements", "choices", "required", "options", "no_log")}
+
+
+def _shown(value: Any, option: Mapping[str, Any]) -> str:
+    return "a secret" if option.get("no_log") else "'%s'" % printable(value, 200)
+
+
+def _either(choices: Sequence[Any]) -> str:
+    return " or ".join(filter(None, [", ".join(map(str, choices[:-1])), str(choices[-1])]))
+
+
+def _keys(option: Mapping[str, Any]) -> str:
+    return " with %s" % ", ".join(option["options"]) if option.get("options") else ""

@@ -1,0 +1,91 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How a playbook ended for each host, from the variables that its plays have left."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Mapping, Sequence
+
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+
+DONE, FAILED, UNREACHABLE, LOST, REFUSED, NOT_RUN = "done", "failed", "unreachable", "lost", "refused", "not_run"
+# what Ansible adds to a result, and what is no one's business beyond it
+_ADDED = ("invocation", "ansible_facts", "failed", "exception", "deprecations")
+
+STDERR = 500  # characters of what a command has said
+_REMEDIES = (
+    (r"set permissions on the temporary files|unprivileged user|setfacl|chmod: invalid mode",
+     "Install the package acl on the host, or set pipelining = true, for one unprivileged user to become another."),
+    (r"sudo[^ ]*: (command )?not found|sudo: No such file", "Install sudo on the host, or choose another ansible_become_method."),
+    (r"a password is required|missing sudo password|incorrect (sudo|su) password|timeout .* waiting for privilege escalation",
+     "Give the password with --ask-become-pass, or choose another ansible_become_method."),
+    (r"unknown user|user .* does not exist|no passwd entry", "The user who owns the cluster is chosen with pgfleet_become_user."),
+)
+
+
+def verdict(host: str, variables: Mapping[str, Any], result_name: str, needed: bool = False) -> Dict[str, Any]:
+    """``verdict`` and ``message`` of one host, and its ``result`` without what Ansible adds.
+
+    ``needed`` says that a host without a result has not come to its end.
+    """
+    result = variables.get(result_name)
+    result = result if isinstance(result, Mapping) and not result.get("skipped") else None
+    ended, message = _judge(host, variables, result, needed)
+    return {"verdict": ended, "message": message, "result": without_additions(result or {})}
+
+
+def _judge(host: str, variables: Mapping[str, Any], result: Any, needed: bool) -> List[str]:
+    refused = variables.get("pgfleet_refused")
+    if isinstance(refused, Mapping) and host in refused:
+        return [REFUSED, str(refused[host])]
+    failure = variables.get("pgfleet_failure")
+    if failure:
+        failure = str(failure)
+        return [UNREACHABLE if failure.startswith("unreachable") else LOST if failure.startswith("lost") else FAILED, failure]
+    if result and result.get("unreachable"):
+        return [UNREACHABLE, "unreachable: %s" % _one_line(result.get("msg", ""))]
+    if result and result.get("failed"):
+        return [FAILED, _one_line(result.get("msg", ""))]
+    if failure is None:
+        return [NOT_RUN, "nothing was done: --tags, --skip-tags or --start-at-task has left it out"]
+    if needed and not result:
+        return [LOST, "lost while it was at work: Ansible's own message is above"]
+    return [DONE, ""]
+
+
+def verdicts(
+    hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], result_name: str, needed: bool = False
+) -> Dict[str, Dict[str, Any]]:
+    """Of each host; ``variables`` are Ansible's hostvars."""
+    return {str(host): verdict(str(host), variables[host], result_name, needed) for host in hosts}
+
+
+def reason(failed: Mapping[str, Any]) -> str:
+    """Why a task has failed, in a loop each of its items, and what to do where the way to the host is to blame."""
+    items = [one for one in failed.get("results") or [failed] if isinstance(one, Mapping)]
+    wrong = [one for one in items if one.get("failed")] or items
+    texts = list(dict.fromkeys(str(one.get("msg") or "").strip() for one in wrong))
+    text = " ".join(filter(None, [*texts, str(failed.get("stderr") or "")[:STDERR]])) or "failed: see above"
+    return " ".join((text + remedy("%s %s" % (text, failed.get("module_stderr") or ""))).split())
+
+
+def remedy(text: str) -> str:
+    """What becoming another user takes, where that has failed; else nothing."""
+    return next((" " + what for pattern, what in _REMEDIES if re.search(pattern, text, re.IGNORECASE)), "")
+
+
+def without_additions(result: Mapping[str, Any]) -> Dict[str, Any]:
+    return {str(key): value for key, value in result.items() if key not in _ADDED and not str(key).startswith("_ansible")}
+
+
+def not_done(found: Mapping[str, Mapping[str, Any]]) -> List[str]:
+    """The hosts on which something went wrong."""
+    return [host for host, one in found.items() if one["verdict"] != DONE]
+
+
+def _one_line(text: Any) -> str:
+    return printable(" ".join(str(text).split()))

@@ -1,0 +1,169 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every variable of the argument specifications: wrong values are named, and text that converts is right."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import yaml
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _variables
+
+ENTRY_POINTS = {
+    "cache_cold_test": "main", "cache_extension": "main", "cache_restart": "main", "cache_snapshot": "main", "cache_warmup": "start",
+}
+SPEC = _variables.read_spec(ENTRY_POINTS, {})
+OPTIONS = sorted(SPEC.options)
+# A right value that is not empty, as text, for what has a form of its own
+TEXTS = {
+    "cache_cold_test_queries": '[{"name": "one", "query": "SELECT 1"}]',
+    "cache_cold_test_settings": "work_mem=64MB",
+    "cache_restart_haproxy": '[{"host": "lb1", "backend": "read"}]',
+    "cache_restart_pgbouncer": '[{"host": "lb1", "database": "shop"}]',
+    "cache_restart_min_free": "512MB",
+    "cache_restart_serial": "1, 50%",
+    "cache_warmup_budget": "8GB",
+    "cache_warmup_rate": "200 MB/s",
+    "cache_warmup_deadline": "2099-11-21 06:00+01:00",
+    "cache_warmup_max_io_pressure": "40",
+    "pgfleet_service_manager": "pg_ctlcluster",
+}
+
+
+def fault(name, value):
+    return _variables.fault_of(name, SPEC.options[name], value)
+
+
+def right(name):
+    option = SPEC.options[name]
+    if name in TEXTS:
+        return TEXTS[name]
+    if "choices" in option:
+        return ",".join(option["choices"]) if option["type"] == "list" else option["choices"][0]
+    if name in _variables.RANGES:
+        return str(_variables.RANGES[name][1])
+    return {"bool": "no", "list": "one, two", "str": "warm", "path": "/tmp/x"}[option["type"]]
+
+
+def wrong(name):
+    option = SPEC.options[name]
+    if name in ("cache_restart_serial", "cache_warmup_max_io_pressure"):
+        return "none of them"
+    return {
+        "bool": "maybe", "int": "ten", "float": "ninety", "list": {"one": 1}, "dict": "no pair", "str": ["one"], "path": ["one"], "raw": None,
+    }[option["type"]]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_text_that_converts(name):
+    assert fault(name, right(name)) is None
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_wrong_value_is_named(name):
+    found = fault(name, wrong(name))
+    assert found is not None and found.startswith(name) and len(found) < 400
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_default_is_right(name):
+    default = SPEC.options[name].get("default")
+    if name == "cache_cold_test_queries":
+        assert fault(name, default) == "cache_cold_test_queries is empty: there is nothing to measure."
+    elif isinstance(default, str) and "{{" in default:
+        assert default.count("{{") == 1
+    else:
+        assert fault(name, default) is None
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if "choices" in SPEC.options[name]])
+def test_a_misspelt_choice(name):
+    option = SPEC.options[name]
+    misspelt = option["choices"][0][::-1]
+    assert "'%s': " % misspelt in fault(name, misspelt) and " or %s." % option["choices"][-1] in fault(name, misspelt)
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if SPEC.options[name]["type"] in ("int", "float")])
+def test_every_number_has_a_range(name):
+    low, high = _variables.RANGES[name]
+    assert fault(name, low) is None and fault(name, str(high)) is None
+    for value in (low - 1, str(high + 1), "nan", "inf", True, "", None, [1]):
+        assert fault(name, value).startswith(name + " is "), value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("cache_restart_gate", "wiat", "cache_restart_gate is 'wiat': it has to be fail, warn or wait."),
+        ("cache_restart_primary", "Skip", "cache_restart_primary is 'Skip': it has to be in_place, switchover or skip."),
+        ("cache_snapshot_keep", "0", "cache_snapshot_keep is '0': it has to be a whole number from 1 to 1000000."),
+        ("cache_warmup_rate", "fast", "cache_warmup_rate is 'fast': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."),
+        ("cache_warmup_snapshot", "a b", "cache_warmup_snapshot: 'a b' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most,"
+         " beginning with a letter or digit; with @ and a number one generation of it."),
+        ("cache_restart_serial", "1,x", "cache_restart_serial is '1,x': it has to be a number, a percentage such as 30%, or a list of these."),
+        ("cache_restart_serial", [], "cache_restart_serial is '[]': it has to be a number, a percentage such as 30%, or a list of these."),
+        ("cache_cold_test_states", "both_cold,cold", "cache_cold_test_states has 'cold': each has to be both_cold, buffers_cold,"
+         " restored_page_cache, restored or both_warm."),
+        ("cache_cold_test_queries", "select 1",
+         "cache_cold_test_queries has 'select 1': each has to be a dictionary with name, query, path, settings."),
+        ("cache_restart_traffic", "[haproxy", "cache_restart_traffic: '[haproxy' begins as a list in brackets and is none."),
+        ("pgfleet_service_manager", "/nowhere/x.yml", "There is no task file /nowhere/x.yml on the controller: correct pgfleet_service_manager."),
+        ("pgfleet_login_password", ["s3cret"], "pgfleet_login_password is a secret: it has to be text."),
+        ("pgfleet_login_db", "x", None),
+        ("cache_warmup_deadline", "tonight", "cache_warmup_deadline: deadline is 'tonight': it has to be a date and time with a zone, such as"
+         " '2026-11-21 06:00+01:00' or '2026-11-21 06:00 Europe/Berlin'."),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_messages(name, value, expected):
+    assert fault(name, value) == expected
+
+
+def test_control_characters_are_shown():
+    assert fault("cache_restart_gate", "\x1b[2J\u202e") == "cache_restart_gate is '\\x1b[2J\\u202e': it has to be fail, warn or wait."
+
+
+class Variables(dict):
+    """As hostvars: a template that cannot be evaluated raises when it is asked for."""
+
+    def __getitem__(self, name):
+        value = super().__getitem__(name)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+
+def test_all_faults_of_a_host():
+    variables = Variables({
+        "cache_restart_gate": "wiat", "cache_restart_gaet": "wait", "cache_restart_timeout": ValueError("'x' is undefined"),
+        "pgfleet_login_password": ValueError("s3cret"), "cache_restart_result": {}, "pgfleet_own": 1, "unrelated": ValueError("never asked"),
+    })
+    assert _variables.faults(SPEC, variables, list(variables)) == [
+        "cache_restart_gate is 'wiat': it has to be fail, warn or wait.",
+        "cache_restart_timeout cannot be evaluated: 'x' is undefined",
+        "pgfleet_login_password cannot be evaluated",
+        "cache_restart_gaet is no variable of this collection: did you mean cache_restart_gate?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, []), ("", []), ("a", ["a"]), ("a, b,", ["a", "b"]), ("[1, x]", [1, "x"]), ([1], [1]), ((1, 2), [1, 2]), (3, [3])],
+    ids=str,
+)
+def test_as_list(value, expected):
+    assert _variables.as_list(value) == expected
+
+
+def test_the_specification_is_the_defaults():
+    """A variable without a default in the role is undefined where it is used."""
+    for role in ENTRY_POINTS:
+        with open(os.path.join(_variables.ROLES, role, "defaults/main.yml"), encoding="utf-8") as file:
+            defaults = yaml.safe_load(file)
+        options = _variables.read_spec({role: ENTRY_POINTS[role]}, {}).options
+        assert {name: option.get("default") for name, option in options.items()} == {name: defaults[name] for name in options}, json.dumps(role)

@@ -1,0 +1,68 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _verdicts
+
+GOOD = {"pgfleet_failure": "", "pgfleet_refused": {}, "r": {"state": "done", "invocation": {"module_args": {}}, "_ansible_no_log": False}}
+
+
+@pytest.mark.parametrize(
+    ("variables", "verdict", "message"),
+    [
+        (GOOD, "done", ""),
+        (dict(GOOD, pgfleet_refused={"db1": "x is wrong."}), "refused", "x is wrong."),
+        (dict(GOOD, pgfleet_refused={"db2": "x is wrong."}), "done", ""),
+        (dict(GOOD, pgfleet_failure="no snapshot"), "failed", "no snapshot"),
+        (dict(GOOD, pgfleet_failure="unreachable: timed out"), "unreachable", "unreachable: timed out"),
+        (dict(GOOD, pgfleet_failure="lost while it was at work"), "lost", "lost while it was at work"),
+        (dict(GOOD, r={"unreachable": True, "msg": "no\nroute"}), "unreachable", "unreachable: no route"),
+        (dict(GOOD, r={"failed": True, "msg": "no"}), "failed", "no"),
+        (dict(GOOD, r={}), "lost", "lost while it was at work: Ansible's own message is above"),
+        (dict(GOOD, r={"skipped": True}), "lost", "lost while it was at work: Ansible's own message is above"),
+        ({}, "not_run", "nothing was done: --tags, --skip-tags or --start-at-task has left it out"),
+    ],
+)
+def test_verdict(variables, verdict, message):
+    found = _verdicts.verdict("db1", variables, "r", needed=True)
+    assert (found["verdict"], found["message"]) == (verdict, message)
+
+
+def test_a_host_whose_turn_it_was_not():
+    assert _verdicts.verdict("db1", dict(GOOD, r={}), "r")["verdict"] == "done"
+
+
+def test_what_ansible_adds_is_left_out():
+    assert _verdicts.verdict("db1", GOOD, "r")["result"] == {"state": "done"}
+
+
+def test_not_done():
+    found = _verdicts.verdicts(["db1", "db2"], {"db1": GOOD, "db2": dict(GOOD, pgfleet_failure="no")}, "r")
+    assert list(found) == ["db1", "db2"] and _verdicts.not_done(found) == ["db2"]
+
+
+@pytest.mark.parametrize(
+    ("failed", "expected"),
+    [
+        ({"msg": "no\n  way"}, "no way"),
+        ({}, "failed: see above"),
+        ({"msg": "", "results": [{"failed": True, "msg": "a"}, {"msg": "fine"}, {"failed": True, "msg": "a"}, {"failed": True, "msg": "b"}]}, "a b"),
+        ({"msg": "non-zero return code", "stderr": "x" * 600}, "non-zero return code " + "x" * 500),
+        ({"msg": "Failed to set permissions on the temporary files Ansible needs to create"},
+         "Failed to set permissions on the temporary files Ansible needs to create"
+         " Install the package acl on the host, or set pipelining = true, for one unprivileged user to become another."),
+        ({"msg": "MODULE FAILURE", "module_stderr": "/bin/sh: 1: sudo: not found"},
+         "MODULE FAILURE Install sudo on the host, or choose another ansible_become_method."),
+        ({"msg": "Missing sudo password"},
+         "Missing sudo password Give the password with --ask-become-pass, or choose another ansible_become_method."),
+        ({"msg": "su: user pgsql does not exist"},
+         "su: user pgsql does not exist The user who owns the cluster is chosen with pgfleet_become_user."),
+        ({"msg": 'relation "sudo" does not exist'}, 'relation "sudo" does not exist'),
+    ],
+)
+def test_reason(failed, expected):
+    assert _verdicts.reason(failed) == expected
