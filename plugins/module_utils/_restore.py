@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, cast
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _deadline, _residency, _selection, _snapshot
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Patterns
 from ansible_collections.pgfleet.cache.plugins.module_utils._selection import Selection, Wish
@@ -34,6 +34,7 @@ DEADLINE_SLACK = 5  # seconds by which a job that was started for a deadline may
 NOT_FINISHED = "Not finished within wait_timeout of %s: %s"
 LOST_JOB = "Job %d was restoring %s: the view residency_jobs tells how far it came."
 LONGEST_WAIT = 2147483647  # seconds
+OBJECT_IN_USE = "55006"  # SQLSTATE
 NAMED = 5  # relations named in a message
 TELLING = 2048  # blocks that a job must have loaded to tell a rate: of fewer, starting and small files are most of its time
 
@@ -133,7 +134,12 @@ def restore(session: Session, options: Options, check_mode: bool) -> Dict[str, A
             return _plan(session, snapshot, before, options)
         if before.measurement.total.missing == 0 and not (options.shared_buffers and _selection.wanted_buffers(before)):
             return _judge(session, snapshot, None, before, options, None)
-        job = _start(session, snapshot, before, options)
+        try:
+            job = _start(session, snapshot, before, options)
+        except ResidencyError as error:
+            if error.__cause__ is None or sqlstate(error.__cause__) != OBJECT_IN_USE:
+                raise
+            return restore(session, options, check_mode)  # another run has started one since this one looked: wait for it
         forecast: Optional[Forecast] = _forecast(
             session, min(before.measurement.total.missing, job["budget_bytes"] // BLOCK_BYTES), options
         )

@@ -296,12 +296,22 @@ queries:
 """
 
 from contextlib import closing
-from typing import Any, Dict
+from typing import Any, Dict, NoReturn
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
 from ansible_collections.pgfleet.cache.plugins.module_utils._query_io import check_options, empty_result, measure, queries_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
+
+
+class Module(AnsibleModule):
+    """Wrong options with suboptions make AnsibleModule fail before it has collected what is not to be shown."""
+
+    def fail_json(self, msg: str, **result: Any) -> NoReturn:
+        password = self.params.get("login_password")
+        if password:
+            self.no_log_values.add(str(password))
+        super().fail_json(msg, **result)
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
@@ -312,7 +322,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
 
 
 def main() -> None:
-    module = AnsibleModule(
+    module = Module(
         argument_spec=module_argument_spec(
             query={"type": "str"},
             queries={

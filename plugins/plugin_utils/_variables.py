@@ -83,7 +83,7 @@ def _moment(name: str, value: str) -> None:
 def _batches(name: str, value: Any) -> None:
     sizes = value if isinstance(value, list) else as_list(value)
     if not sizes or not all(re.fullmatch("[1-9][0-9]*%?", str(one)) for one in sizes):
-        raise ResidencyError("%s is '%s': it has to be a number, a percentage such as 30%%, or a list of these." % (name, value))
+        raise ResidencyError("%s is %s: it has to be a number, a percentage such as 30%%, or a list of these." % (name, value))
 
 
 def _task_file(name: str, value: str) -> None:

@@ -134,7 +134,7 @@ def test_all_are_restarted_and_warm(fleet, clusters):
     after = fleet.started()
     assert all(before[name] < after[name] for name in NAMES)
     # standbys first, one after the other, the primary last
-    assert after["db2"] < after["db3"] < after["db1"]
+    assert after["db2"] < after["db3"] < after["db1"], output
     for name, one in clusters.items():
         kept = fleet.kept(name)
         assert kept["state"] == "done" and kept["finished"]

@@ -105,8 +105,8 @@ def test_every_number_has_a_range(name):
         ("cache_warmup_rate", "fast", "cache_warmup_rate is 'fast': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."),
         ("cache_warmup_snapshot", "a b", "cache_warmup_snapshot: 'a b' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most,"
          " beginning with a letter or digit; with @ and a number one generation of it."),
-        ("cache_restart_serial", "1,x", "cache_restart_serial is '1,x': it has to be a number, a percentage such as 30%, or a list of these."),
-        ("cache_restart_serial", [], "cache_restart_serial is '[]': it has to be a number, a percentage such as 30%, or a list of these."),
+        ("cache_restart_serial", "1,x", "cache_restart_serial is 1,x: it has to be a number, a percentage such as 30%, or a list of these."),
+        ("cache_restart_serial", [], "cache_restart_serial is []: it has to be a number, a percentage such as 30%, or a list of these."),
         ("cache_cold_test_states", "both_cold,cold", "cache_cold_test_states has 'cold': each has to be both_cold, buffers_cold,"
          " restored_page_cache, restored or both_warm."),
         ("cache_cold_test_queries", "select 1",
