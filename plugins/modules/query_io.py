@@ -300,7 +300,7 @@ from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
-from ansible_collections.pgfleet.cache.plugins.module_utils._query_io import check_options, empty_result, measure, queries_of
+from ansible_collections.pgfleet.cache.plugins.module_utils._query_io import check_options, empty_result, measure_as_owner, queries_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
 
 
@@ -308,7 +308,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     check_options(module.params)
     queries = queries_of(module.params)
     with closing(connect(module.params, own_meaning=True)) as session:
-        return measure(session, module.params, queries, module.check_mode)
+        return measure_as_owner(session, module.params, queries, module.check_mode)
 
 
 def main() -> None:
