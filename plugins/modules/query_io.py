@@ -107,6 +107,7 @@ attributes:
       - Nothing is ever changed but what the caches hold.
 notes:
   - Run it on the server's host as the cluster's operating system user, or as root. The kernel tells nobody else what a process reads.
+  - Root has to log in over the Unix socket. It becomes the user who listens there, and measures as that user.
   - It needs no extension. With the rights of C(pg_monitor) it sees whether other sessions were active, and says so.
   - The times of parallel workers add up in RV(runs[].read_milliseconds), which may be more than RV(runs[].milliseconds).
 seealso:
