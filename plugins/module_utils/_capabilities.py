@@ -62,7 +62,7 @@ class Mount(NamedTuple):
 def collect(data_directory: str) -> Dict[str, Any]:
     """Everything of the subset ``capabilities``."""
     mounts = _mounts()
-    directory, pid = _look(data_directory)
+    directory, pid, problem = _look(data_directory)
     cgroup = _cgroup(pid, mounts)
     places = _places(data_directory, directory)
     return {
@@ -79,7 +79,7 @@ def collect(data_directory: str) -> Dict[str, Any]:
             "kdamonds": _kdamonds(),
             "memory_high_bytes": cgroup["high_bytes"],
         },
-        "warnings": [] if directory is None else directory.warnings(),
+        "warnings": (["Of the locations only the path is known: %s" % problem] if problem else []) + (directory.warnings() if directory else []),
     }
 
 
@@ -104,12 +104,12 @@ def cgroup_of(pid: int, controller: str) -> Optional[Cgroup]:
 # --- where the relations are ---
 
 
-def _look(data_directory: str) -> Tuple[Optional[DataDirectory], Optional[int]]:
-    """The directory and its postmaster, as far as this user is let in."""
+def _look(data_directory: str) -> Tuple[Optional[DataDirectory], Optional[int], Optional[str]]:
+    """The directory and its postmaster, as far as this user is let in; else why not."""
     try:
-        return _data_directory.opened(data_directory), _page_cache.postmaster_pid(data_directory)
-    except ResidencyError:
-        return None, None
+        return _data_directory.opened(data_directory), _page_cache.postmaster_pid(data_directory), None
+    except ResidencyError as error:
+        return None, None, str(error)
 
 
 def _places(data_directory: str, directory: Optional[DataDirectory]) -> List[Place]:

@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-import struct
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible.module_utils.common.text.converters import to_native
 from ansible_collections.community.postgresql.plugins.module_utils import postgres
-from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory
+from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _peer
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import (
     NotInstalledError,
     NotRunningError,
@@ -130,13 +128,14 @@ class Session:
     def close(self) -> None:
         self._connection.close()
 
-    def postmaster_pid(self) -> Optional[int]:
+    @property
+    def descriptor(self) -> int:
+        number: int = self._connection.fileno()
+        return number
+
+    def peer(self) -> Optional[_peer.Peer]:
         """The kernel's own word for who listens at the Unix socket; None where there is no such socket."""
-        with socket.socket(fileno=os.dup(self._connection.fileno())) as peer:
-            if peer.family != socket.AF_UNIX:
-                return None
-            pid: int = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]
-            return pid
+        return _peer.of(self.descriptor)
 
     def rows(self, sql: str, params: Any = ()) -> List[Row]:
         """Without parameters at all, None, the statement is somebody else's, and sent as it is."""
@@ -312,17 +311,17 @@ def data_directory_of(session: Session) -> str:
     path: str = session.only_row("SELECT pg_catalog.current_setting('data_directory'::pg_catalog.text) AS path")["path"]
     if os.geteuid() != 0:
         return path
-    listening = session.postmaster_pid()
+    listening = session.peer()
     if listening is None:
         raise ResidencyError(
             "Over TCP, the server's word is all there is for where its data directory is, and root does not rely on it:"
             " name the data_directory, or become the cluster's operating system user."
         )
     postmaster = _data_directory.opened(path).postmaster()
-    if postmaster is None or postmaster.pid != listening:
+    if postmaster is None or postmaster.pid != listening.pid:
         raise ResidencyError(
             "The server that listens at this Unix socket is process %d, and says that its data directory is %s, where that process does"
-            " not run: name the data_directory, or become the cluster's operating system user." % (listening, path)
+            " not run: name the data_directory, or become the cluster's operating system user." % (listening.pid, path)
         )
     return path
 
@@ -383,13 +382,20 @@ def _open(target: Mapping[str, Any], settings: Mapping[str, str]) -> Any:
     target = dict(target, options=" ".join([own, *options]))
     try:
         if _is_psycopg3():
-            return postgres.psycopg.connect(**target, autocommit=True)
-        connection = postgres.psycopg.connect(**target)
-        connection.autocommit = True
-        return connection
+            connection = postgres.psycopg.connect(**target, autocommit=True)
+        else:
+            connection = postgres.psycopg.connect(**target)
+            connection.autocommit = True
     except (postgres.psycopg.Error, TypeError, ValueError) as error:
         text = to_native(error)
         raise (NotRunningError if re.search(_NOBODY_ANSWERS, text) else ResidencyError)(explain_connection(text)) from error
+    if os.geteuid() == 0:
+        try:
+            _peer.require_meant(connection.fileno(), connection.info.host or "", connection.info.port)
+        except ResidencyError:
+            connection.close()
+            raise
+    return connection
 
 
 def _begin(connection: Any, own_meaning: bool) -> Session:

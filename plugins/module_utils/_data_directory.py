@@ -50,7 +50,7 @@ class DataDirectory:
         self.skipped: Set[str] = set()  # of what has the name of a relation's file, what is none
         self._left_out: Dict[str, str] = {}  # tablespaces, and why
         try:
-            self.descriptor, self.real = _walk(path)
+            self.descriptor, self.real = walk(path)
         except (FileNotFoundError, NotADirectoryError):
             raise NoDirectoryError(
                 "There is no %s on this host: this module has to run where PostgreSQL does, and as its owner." % path
@@ -228,7 +228,7 @@ class DataDirectory:
             target = os.readlink(number, dir_fd=links)
         finally:
             os.close(links)
-        descriptor, path = _walk(os.path.join(self.real, "pg_tblspc", target))
+        descriptor, path = walk(os.path.join(self.real, "pg_tblspc", target))
         if os.fstat(descriptor).st_uid == self.uid:
             return descriptor, path
         os.close(descriptor)
@@ -249,7 +249,7 @@ def opened(path: str) -> DataDirectory:
     return _opened[path]
 
 
-def _walk(path: str) -> Tuple[int, str]:
+def walk(path: str) -> Tuple[int, str]:
     """A descriptor of a directory, and its path without links."""
     path = os.path.abspath(path)
     if os.geteuid() != 0:

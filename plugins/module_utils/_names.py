@@ -18,6 +18,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import shown
 
 SHARED = 0  # the database OID of the shared catalogs
 LISTED = 5  # databases named in a warning
@@ -208,8 +209,10 @@ class Patterns:
         """The number of the first pattern that fits one of the spellings; what has no name fits only ``*``."""
         if not self.patterns:
             return 0
+        names = [one for one in spellings if one is not None]
+        either = names + [shown(one) for one in names if not one.isprintable()]  # as results have them
         for number, compiled in enumerate(self._compiled):
-            if self.patterns[number] == "*" or any(one is not None and compiled.match(one) for one in spellings):
+            if self.patterns[number] == "*" or any(compiled.match(one) for one in either):
                 return number
         return None
 

@@ -8,16 +8,16 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any, Mapping, Match
 
 LIMIT = 4000  # characters of a message
-_C1 = re.compile("[\x7f-\x9f]")
 
 
 def printable(text: Any, limit: int = LIMIT) -> str:
     """Show what is no printable character, such as ESC, a newline or a change of direction, by its escape sequence."""
     text = str(text)
-    kept = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text[:limit])
+    kept = "".join(one if one.isprintable() else escaped(one) for one in text[:limit])
     return kept if len(text) <= limit else "%s... (%d more characters)" % (kept, len(text) - limit)
 
 
@@ -26,18 +26,27 @@ def printable_lines(text: Any, limit: int = 50 * LIMIT) -> str:
     return "\n".join(printable(line) for line in str(text)[:limit].split("\n"))
 
 
-def without_c1(value: Any) -> Any:
-    """A result, of which each text and key shows DEL and the control characters above it by their escape sequences.
+def shown(value: Any) -> Any:
+    """A result, of which each text and key shows by its escape sequence what Ansible would write to a terminal as it is.
 
-    JSON escapes those below a blank only, and U+009B begins a command to the terminal as ESC [ does.
+    Ansible prints results as JSON, which escapes nothing but what is below a blank. U+009B begins a command to the terminal as
+    ESC [ does, and U+202E turns the line around that stands after a name.
     """
     if isinstance(value, str):
-        return _C1.sub(lambda found: "\\x%02x" % ord(found.group()), value)
+        return value if value.isprintable() else "".join(one if _is_shown(one) else escaped(one) for one in value)
     if isinstance(value, Mapping):
-        return {without_c1(key): without_c1(one) for key, one in value.items()}
+        return {shown(key): shown(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_c1(one) for one in value]
+        return [shown(one) for one in value]
     return value
+
+
+def _is_shown(one: str) -> bool:
+    return one.isprintable() or one < " " or unicodedata.category(one) == "Zs"
+
+
+def escaped(text: str) -> str:
+    return text.encode("unicode_escape").decode("ascii")
 
 
 def file_name(text: Any) -> str:

@@ -12,10 +12,12 @@ role, whoever owns them, and no role, transaction or setting can keep a function
 
 from __future__ import annotations
 
+import os
+import pwd
 from contextlib import suppress
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _one_query, _server_io, _turn
+from ansible_collections.pgfleet.cache.plugins.module_utils import _one_query, _privileges, _server_io, _turn
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import MEANING, Row, Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._server_io import Reads, Server
@@ -101,10 +103,34 @@ def check_options(params: Mapping[str, Any]) -> None:
             raise ResidencyError("%s is %d: it has to be from 1 to %d." % (option, params[option], largest))
 
 
+def measure_as_owner(session: Session, params: Mapping[str, Any], queries: List[Query], check_mode: bool) -> Dict[str, Any]:
+    """As measure(). Root becomes the user who listens at the socket, for whom the kernel reads no counters but that user's own."""
+    if os.geteuid() != 0:
+        return measure(session, params, queries, check_mode)
+    listening = session.peer()
+    if listening is None:
+        raise ResidencyError(
+            "Over TCP, the server's word is all there is for which processes are its own, and root does not rely on it: set"
+            " login_unix_socket and no login_host, or become the cluster's operating system user."
+        )
+    try:
+        owner = pwd.getpwuid(listening.uid)
+    except KeyError:
+        raise ResidencyError(
+            "The server belongs to user id %d, which has no name on this host: run the module where it has." % listening.uid
+        ) from None
+    # the session goes on in the child; the parent does not touch it before the child has ended
+    result: Dict[str, Any] = _privileges.run_as(
+        owner, [session.descriptor], lambda dummy: measure(session, params, queries, check_mode), {}
+    )
+    return result
+
+
 def measure(session: Session, params: Mapping[str, Any], queries: List[Query], check_mode: bool) -> Dict[str, Any]:
     """``repeat`` rounds over all queries, so that none profits more from what another has left in the caches."""
     backend = session.only_row("SELECT pg_catalog.pg_backend_pid() AS pid")["pid"]
-    server = _server_io.server_of(backend)
+    listening = session.peer()
+    server = _server_io.server_of(backend, None if listening is None else listening.pid)
     facts = session.only_row(
         "SELECT current_setting('server_version') AS version, current_setting('io_method', true) AS io_method,"
         " current_setting('block_size')::int AS block_size, current_database() AS database"

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils import _connection
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable, printable_lines, without_c1
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable, printable_lines, shown
 
 
 def finish(module: AnsibleModule, run: Callable[[AnsibleModule], Dict[str, Any]], empty: Dict[str, Any]) -> None:
@@ -29,9 +29,9 @@ def finish(module: AnsibleModule, run: Callable[[AnsibleModule], Dict[str, Any]]
     diff = result.pop("diff", None)
     if module._diff and diff is not None:
         result["diff"] = {key: printable_lines(text) for key, text in diff.items()}
-    # what a query returned is data: whoever asked for it gets it as it is
+    # what a query returned is data, which is exact; of a relation, the numbers beside its name are
     rows = {} if failure is not None or "query_result" not in result else {"query_result": result["query_result"]}
-    result = dict(without_c1(result), **rows)
+    result = dict(shown(result), **rows)
     if failure is not None:
         module.fail_json(**dict(result, msg=printable(failure)))
     if "msg" in result:

@@ -19,6 +19,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import R
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Patterns, Place, Relation
 from ansible_collections.pgfleet.cache.plugins.module_utils._residency import Measurement, place_of
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks
 
 SEGMENT_BLOCKS = 131072  # of 8 KiB in a full segment file
 NAMED = 5  # relations named in a message
@@ -71,7 +72,7 @@ def of_snapshot(
     selection.former = _names.of_snapshot(session, label)
     if wish.relations or wish.databases:
         _choose(session, selection, label, wish)
-    _find_rewritten(session, selection, wish)
+    _find_rewritten(session, selection, label, wish)
     _measure(session, selection, job)
     return selection
 
@@ -158,11 +159,13 @@ def choose_rows(rows: Iterable[Row], names: Names, wish: Wish) -> Tuple[List[Row
     return [entry[3] for entry in chosen], {rank for rank in ranks.values() if rank is not None}
 
 
-def _find_rewritten(session: Session, selection: Selection, wish: Wish) -> None:
+def _find_rewritten(session: Session, selection: Selection, label: str, wish: Wish) -> None:
     """Relations whose files are others now: their blocks are gone, and the new files may be wanted instead."""
+    gone = {place_of(row) for row in selection.rows if row["gone"]}
+    if wish.load_rewritten:
+        selection.warnings += _nameless(selection, label, gone)
     if selection.former is None:
         return
-    gone = {place_of(row) for row in selection.rows if row["gone"]}
     old = [selection.former.relations[place] for place in gone if place in selection.former.relations]
     if not old:
         return
@@ -177,6 +180,24 @@ def _find_rewritten(session: Session, selection: Selection, wish: Wish) -> None:
     if chosen:
         # they count as what they are now
         selection.rows = [row for row in selection.rows if place_of(row) not in chosen]
+
+
+def _nameless(selection: Selection, label: str, gone: Set[Place]) -> List[str]:
+    """Nothing but its name and its OID connects a relation with its new files."""
+    former = selection.former
+    missing = {place for place in gone if former is None or place not in former.relations}
+    if not missing or (former is not None and not former.unnamed):
+        return []
+    blocks = sum(row["gone"] for row in selection.rows if place_of(row) in missing)
+    return [
+        "rewritten: load does nothing about %s that are gone: %s, so the new files of its relations cannot be found. Take it again"
+        " with residency_snapshot."
+        % (
+            human_blocks(blocks),
+            "snapshot %s has no names" % label if former is None
+            else "snapshot %s has no names of the relations of %s" % (label, _names.say_unnamed(former)),
+        )
+    ]
 
 
 def mostly_cached(rows: Iterable[Row], former: Mapping[Place, Relation], places: Iterable[Place]) -> Set[Place]:

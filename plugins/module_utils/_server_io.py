@@ -69,11 +69,19 @@ class Reads:
         return sum(disk.bytes for disk in self.disk.values()) if self.disk else None
 
 
-def server_of(backend: int) -> Server:
-    """The server of a backend of this host, found through /proc alone."""
+def server_of(backend: int, listening: Optional[int] = None) -> Server:
+    """The server of a backend of this host, found through /proc alone. ``listening`` is the process at the other end of the Unix socket.
+
+    A superuser can replace pg_backend_pid(): which process is the session's is the server's word.
+    """
     process = _processes.look(backend)
     if process is None or not _processes.title(backend).startswith("postgres"):
         raise ResidencyError("The server's process %d is not on this host: this module has to run where PostgreSQL does." % backend)
+    if listening is not None and process.parent != listening:
+        raise ResidencyError(
+            "The server that listens at this Unix socket is process %d, and names process %d as this session's, which is a child of process %d:"
+            " nothing is measured." % (listening, backend, process.parent)
+        )
     try:
         data_directory = os.readlink("/proc/%d/cwd" % process.parent)
         _read_bytes(process.parent)
@@ -97,6 +105,11 @@ def sample(server: Server) -> Sample:
             read = {process: _read_bytes(process.pid) for process in processes}
         except (FileNotFoundError, ProcessLookupError):
             continue
+        except PermissionError as error:
+            raise ResidencyError(
+                "%s is closed to user id %d: a process of another user's is a child of PostgreSQL in %s."
+                % (error.filename, os.geteuid(), server.data_directory)
+            ) from None
         if _server_processes(server) == processes:
             torn = False
             break

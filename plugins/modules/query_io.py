@@ -107,6 +107,7 @@ attributes:
       - Nothing is ever changed but what the caches hold.
 notes:
   - Run it on the server's host as the cluster's operating system user, or as root. The kernel tells nobody else what a process reads.
+  - Root has to log in over the Unix socket. It becomes the user who listens there, and measures as that user.
   - It needs no extension. With the rights of C(pg_monitor) it sees whether other sessions were active, and says so.
   - The times of parallel workers add up in RV(runs[].read_milliseconds), which may be more than RV(runs[].milliseconds).
 seealso:
@@ -300,7 +301,7 @@ from typing import Any, Dict, NoReturn
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
-from ansible_collections.pgfleet.cache.plugins.module_utils._query_io import check_options, empty_result, measure, queries_of
+from ansible_collections.pgfleet.cache.plugins.module_utils._query_io import check_options, empty_result, measure_as_owner, queries_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
 
 
@@ -318,7 +319,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     check_options(module.params)
     queries = queries_of(module.params)
     with closing(connect(module.params, own_meaning=True)) as session:
-        return measure(session, module.params, queries, module.check_mode)
+        return measure_as_owner(session, module.params, queries, module.check_mode)
 
 
 def main() -> None:

@@ -29,7 +29,8 @@ options:
       - What to tell. V(databases) means both caches by database, V(relations) and V(segments) those of which most is cached,
         V(buffers) the shared buffers of one O(relation), V(snapshots) and V(jobs) what is saved and restored.
       - V(capabilities) means what this host offers and limits, which are the kernel, the file systems and devices below the
-        data, and the memory that PostgreSQL's cgroup may use. It has to run on that host.
+        data, and the memory that PostgreSQL's cgroup may use. It has to run on that host, as the owner of the data directory or as
+        root. Where the module may not enter the data directory, a warning says why, and the devices below it are V(null).
     type: list
     elements: str
     choices: [databases, relations, segments, buffers, snapshots, jobs, capabilities]
@@ -95,6 +96,9 @@ options:
   data_directory:
     description:
       - The cluster's data directory. Only needed when PostgreSQL is stopped, and for V(capabilities) without a login.
+      - Required for root that asks for V(capabilities) with a login over TCP, where the server's word would be all there is. Over a Unix
+        socket the kernel names the process that listens there, and root checks that this process runs in the directory that the server
+        names.
     type: path
 attributes:
   check_mode:

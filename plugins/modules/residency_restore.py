@@ -68,6 +68,8 @@ options:
         C(REFRESH MATERIALIZED VIEW), C(TRUNCATE) or because they were made anew under the same name.
       - With V(skip) their blocks are gone. With V(load) they are loaded whole, if at least half of them was cached, and count
         with the size that they have now.
+      - The names that are saved with a snapshot tell which relation has which files now. One that was taken before version 0.3.0 of
+        the extension has none, and neither has one of a database that allowed no connections. A warning says so.
     type: str
     choices: [skip, load]
     default: skip

@@ -70,7 +70,7 @@ def reason(failed: Mapping[str, Any]) -> str:
     wrong = [one for one in items if one.get("failed")] or items
     texts = list(dict.fromkeys(str(one.get("msg") or "").strip() for one in wrong))
     text = " ".join(filter(None, [*texts, str(failed.get("stderr") or "")[:STDERR]])) or "failed: see above"
-    return " ".join((text + remedy("%s %s" % (text, failed.get("module_stderr") or ""))).split())
+    return _one_line(text + remedy("%s %s" % (text, failed.get("module_stderr") or "")))
 
 
 def remedy(text: str) -> str:

@@ -16,6 +16,7 @@ import sys
 import time
 import types
 
+import psycopg2.errors
 from stress import Node, tail
 
 FILE = "/dev/shm/pgfleet.pg_residency"
@@ -128,7 +129,7 @@ def waiting(ours, theirs):
     began = time.monotonic()
     try:
         job = ours.start_restore('{"turn_wait": 4}')
-    except Exception as e:              # before 0.3.0
+    except psycopg2.errors.InvalidParameterValue as e:  # before 0.3.0
         check("turn_wait is an option", False, e)
         os.kill(worker, signal.SIGCONT)
         theirs.cancel(slow)

@@ -52,6 +52,7 @@ def machine():
             return cluster
 
         create.directory = directory
+        create.bin = binaries
         yield create
     finally:
         for cluster in clusters:

@@ -257,7 +257,7 @@ class Neighbour:
     user = "nobody"
 
     def __init__(self, machine):
-        self.bin = machine("first").bin
+        self.bin = machine.bin
         self.home = os.path.join(machine.directory, "neighbour")
         self.data = os.path.join(self.home, "data")
         self.port = free_port()

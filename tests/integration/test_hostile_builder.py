@@ -392,8 +392,9 @@ def test_control_characters_of_hosts_do_not_reach_the_terminal(cluster, ansible)
         cluster.sql('CREATE DATABASE "%s"' % name)
     try:
         for name in NAMES:
-            cluster.sql("CREATE TABLE t AS SELECT repeat('x', 1000) FROM generate_series(1, 2000)", name)
-            cluster.warm(cluster.file_of("t", name))
+            for table in "t", name:
+                cluster.sql("CREATE TABLE \"%s\" AS SELECT repeat('x', 1000) FROM generate_series(1, 2000)" % table, name)
+                cluster.warm(cluster.file_of('"%s"' % table, name))
         login = {"login_port": cluster.port, "login_unix_socket": cluster.socket}
         play = ansible.write(
             [
@@ -409,10 +410,21 @@ def test_control_characters_of_hosts_do_not_reach_the_terminal(cluster, ansible)
         raw, status = ansible.command(play, "--diff", ANSIBLE_CALLBACK_RESULT_FORMAT="yaml")
         assert status == 0, raw
         check(raw)
-        # results too, of which JSON escapes only what is below a blank
+        # results too, of which JSON escapes only what is below a blank; a name that a result shows means the relation again
         play = ansible.write(
             [
-                {"pgfleet.cache.residency_info": dict(login, subset=["databases", "relations"])},
+                {"pgfleet.cache.residency_info": dict(login, subset=["databases", "relations", "segments"], limit=1000), "register": "found"},
+                {"pgfleet.cache.cache_evict": dict(
+                    login, scope="relation", databases=["{{ found.databases | map(attribute='database') | select('match', 'bidi') | first }}"],
+                    relations=["{{ found.relations | map(attribute='relation') | select('search', 'bidi') | first }}"])},
+                {"pgfleet.cache.cache_evict": dict(login, scope="relation", relations=["*bidi*"])},
+                {"pgfleet.cache.residency_snapshot": dict(login, name="hostile")},
+                {"pgfleet.cache.residency_restore": dict(login, name="hostile", databases=["evil*", "bidi*"], min_residency=0)},
+                {"pgfleet.cache.residency_info": dict(login, subset=["buffers"], databases=[NAMES[1]], relation='"%s"' % NAMES[1]),
+                 "ignore_errors": True},
+                {"pgfleet.cache.residency_extension": dict(login, databases=list(NAMES))},
+                {"pgfleet.cache.residency_info": dict(login, subset=["buffers"], databases=[NAMES[1]], relation='"%s"' % NAMES[1])},
+                {"pgfleet.cache.residency_extension": dict(login, databases=list(NAMES), state="absent")},
                 {"pgfleet.cache.query_io": dict(login, login_db=NAMES[0], queries=[{"name": "zero", "query": "SELECT 1 / 0"}]),
                  "ignore_errors": True},
                 {"pgfleet.cache.server_query": dict(login, login_db=NAMES[0], query="SELECT chr(155) AS one")},
@@ -421,16 +433,23 @@ def test_control_characters_of_hosts_do_not_reach_the_terminal(cluster, ansible)
         )
         results, status = ansible.command(play, "-v")
         assert status == 0, results
-        # a change of direction is data there, as it is in a name of a language that has one
-        check(results.replace('"one": "\x9b"', "", 1).replace("\u202e", ""))
+        check(results.replace('"one": "\x9b"', "", 1))
+        assert '"relations": [{' in results and 'public.\\"bidi\\\\u202egpj\\"' in results
         assert '"one": "\x9b"' in results, "what a query returned is as it is"
         assert '"database": "evil\\u001b]0;owned\\u0007\\nok: [db1]\\\\x9b31m"' in results and "fatal: [db1]" in results
         assert "in evil\\x1b]0;owned\\x07\\nok: [db1]\\x9b31m: " in raw
         ansible.set_hosts({"db1": {}}, pgfleet_login_port=cluster.port, pgfleet_login_unix_socket=cluster.socket,
                           cache_snapshot_name="hostile", cache_warmup_name="hostile", cache_warmup_databases=["no\x1b[31m"])
         for playbook in ("snapshot", "warmup"):
-            raw, dummy = ansible.command("pgfleet.cache." + playbook, "--diff")
+            raw, dummy = ansible.command("pgfleet.cache." + playbook, "--diff", "-v")
+            # of the options Ansible itself writes what the operator has set
             check(raw)
+        ansible.set_hosts({"db1": {}}, pgfleet_login_port=cluster.port, pgfleet_login_unix_socket=cluster.socket,
+                          cache_extension_pg_config=cluster.bin + "/pg_config", cache_extension_databases="all")
+        raw, status = ansible.command("pgfleet.cache.install", "--diff", "-v", "--check")
+        assert status == 0, raw
+        check(raw)
+        assert "bidi\\u202egpj" in raw
         cluster.sql("SELECT residency_drop_snapshot('hostile')")
     finally:
         for name in NAMES:

@@ -184,3 +184,14 @@ def test_large_folios_are_not_looked_for_in_what_is_cold(cluster):
     _page_cache.evict(cluster, [name])
     assert _capabilities._large_folios(_data_directory.opened(cluster), "") is None
     assert _page_cache.count_files(cluster, [name])[0].resident_bytes == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone is choosy")
+def test_why_a_data_directory_is_not_entered(tmp_path):
+    """Without the warning, what is missing would look like what the host does not have."""
+    (tmp_path / "PG_VERSION").write_text("15\n")
+    found = _capabilities.collect(str(tmp_path))
+    assert [warning.partition(", and PostgreSQL")[0] for warning in found["warnings"]] == [
+        "Of the locations only the path is known: %s belongs to root: root does not trust it" % tmp_path
+    ]
+    assert [(one["path"], one["device"]) for one in found["locations"]] == [(str(tmp_path), None)]

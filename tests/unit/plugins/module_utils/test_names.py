@@ -168,3 +168,12 @@ def test_successors():
     ]
     found = _names.match_successors(old.values(), now)
     assert {place.relfilenumber: one.place.relfilenumber for place, one in found.items()} == {1: 11, 2: 12, 3: 13, 4: 14}
+
+
+def test_a_name_as_a_result_shows_it():
+    """What a result has of a name with a change of direction is a pattern that means it."""
+    odd = relation('public."bidi\u202egpj"')
+    for pattern in ('public."bidi\u202egpj"', 'public."bidi\\u202egpj"', "bidi\\u202egpj", "bidi*"):
+        assert Patterns("relations", [pattern]).rank(odd) == 0, pattern
+    assert Patterns("databases", ["evil\\x9b31m"]).rank_database("evil\x9b31m") == 0
+    assert Patterns("databases", ["evil\\x9b31m"]).rank_database("evil31m") is None

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils._printable import file_name, printable, printable_lines, without_c1
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import file_name, printable, printable_lines, shown
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,10 @@ def test_file_name(host, name):
     assert file_name(host) == name
 
 
-def test_without_c1():
-    """In keys too, at any depth; what JSON escapes, and what is no text, stays."""
-    given = {"a\x9b": ["b\x85", {"c\x7f": "d\x9f\xa0\x1b\n", "e": (1, None, True, 0.5)}]}
-    assert without_c1(given) == {"a\\x9b": ["b\\x85", {"c\\x7f": "d\\x9f\xa0\x1b\n", "e": [1, None, True, 0.5]}]}
+def test_shown():
+    """In keys too, at any depth; what JSON escapes, what is no text, and a blank of any width stays."""
+    given = {"a\x9b": ["b\x85", {"c\x7f": "d\x9f\xa0\x1b\n", "e": (1, None, True, 0.5)}], "f\u202e": "Größe 价格 \u2028\u200d\U000e0041\udc9b"}
+    assert shown(given) == {
+        "a\\x9b": ["b\\x85", {"c\\x7f": "d\\x9f\xa0\x1b\n", "e": [1, None, True, 0.5]}],
+        "f\\u202e": "Größe 价格 \\u2028\\u200d\\U000e0041\\udc9b",
+    }

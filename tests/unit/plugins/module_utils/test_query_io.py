@@ -123,3 +123,24 @@ def test_clients():
         "/usr/lib/postgresql/15/bin/postgres -D /data", "psql -h host(1) [local]",
     ):
         assert not _processes.is_client(title)
+
+
+def test_the_sessions_process_is_a_child_of_who_listens(monkeypatch):
+    """A superuser decides what pg_backend_pid() says."""
+    monkeypatch.setattr(_processes, "look", lambda pid: BACKEND)
+    monkeypatch.setattr(_processes, "title", lambda pid: BACKEND.title)
+    with pytest.raises(ResidencyError, match="is process 99, and names process 101 as this session's, which is a child of process 100: nothing"):
+        _server_io.server_of(BACKEND.pid, 99)
+
+
+def test_a_child_of_another_user(monkeypatch):
+    """Such as a program that changes its user: nobody but root could read its counters, and root does not."""
+    closed = PermissionError(13, "Permission denied", "/proc/102/io")
+
+    def refuse(pid):
+        raise closed
+
+    monkeypatch.setattr(_server_io, "_server_processes", lambda server: {POSTMASTER, IO_WORKER})
+    monkeypatch.setattr(_server_io, "_read_bytes", refuse)
+    with pytest.raises(ResidencyError, match=r"/proc/102/io is closed to user id \d+: a process of another user's is a child of PostgreSQL in /data"):
+        _server_io.sample(SERVER)

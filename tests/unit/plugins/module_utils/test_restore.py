@@ -371,6 +371,29 @@ def test_rewritten_relations_are_loaded_whole():
     assert result["diff"]["before"] == "table public.passenger in postgres_air: 0 B of 1.56 MB, 0 %\n"
 
 
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ([], "snapshot warm@3 has no names"),
+        ([database_row(5, "postgres_air", "it does not allow connections"), NAMES[1]],
+         "snapshot warm@3 has no names of the relations of postgres_air (it does not allow connections)"),
+    ],
+)
+def test_rewritten_relations_that_have_no_names(names, why):
+    """As of a snapshot that was taken before there were names: it was silent."""
+    segments = [segment_row(1, 400, resident=400), segment_row(2, 300, gone=300)]
+
+    def warnings(rewritten):
+        session = server(jobs=[], segments=segments, names=names, relations=[])
+        return restore(session, rewritten=rewritten, max_gone=100)["warnings"]
+
+    assert warnings("skip") == []
+    assert warnings("load") == [
+        "rewritten: load does nothing about 2.34 MB that are gone: %s, so the new files of its relations cannot be found."
+        " Take it again with residency_snapshot." % why
+    ]
+
+
 def test_fallback_relations_when_there_is_no_snapshot():
     whole = [segment_row(None, 200, blocks=200, relfilenumber=17002)]
     session = server(
