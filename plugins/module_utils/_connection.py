@@ -49,6 +49,7 @@ _SAFE = {
     "default_transaction_deferrable": "off",
     "default_transaction_isolation": "read committed",
     "exit_on_error": "off",
+    "local_preload_libraries": "",  # one that is missing is fatal
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     # a statement that waits longer for a relation that is locked fails; one that works may take its time
