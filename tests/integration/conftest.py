@@ -14,7 +14,7 @@ import tempfile
 import hostile
 import pytest
 from cluster import MAJOR, Cluster, copy_postgresql, run
-from playbook import Ansible
+from playbook import Ansible, task
 
 PASSWORD = "s3cret-0f-this-test"
 TABLES = """
@@ -136,13 +136,19 @@ def shop(cluster, machine):
 def nothing_sprung(shop):
     shop.trap.sprung()
     yield
-    assert shop.trap.sprung() == []
-    assert not hostile.is_superuser(shop)
+    sprung, superuser = shop.trap.sprung(), hostile.is_superuser(shop)
+    shop.sql("ALTER ROLE tenant NOSUPERUSER")  # for the next test
+    assert (sprung, superuser) == ([], False)
 
 
 @pytest.fixture(scope="session")
-def set_up(shop):
-    """After the tests that compare with a database that has no such settings."""
+def set_up(shop, machine):
+    """After the tests that compare with a database that has no such settings. The extension is in shop too."""
+    [made] = Ansible(machine.directory, {"db1": {}}).tasks(
+        [task("residency_extension", databases=["shop"], login_port=shop.port, login_unix_socket=shop.socket)],
+        become=True, become_user="postgres",
+    )
+    assert not made.get("failed"), made["msg"]
     shop.sql("GRANT USAGE ON SCHEMA evil TO monitor; GRANT SELECT ON public.goods TO monitor", "shop")
     hostile.configure(shop, "DATABASE shop", MAJOR)
     hostile.configure(shop, "ROLE monitor", MAJOR)
