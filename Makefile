@@ -16,9 +16,13 @@ demo: ## a primary and two standbys on this machine: snapshot, cold, warm-up, on
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule test-packages test-fleet test-cold
-test: ## all tests below but the last three, one after the other, and the sum (root)
+.PHONY: test test-all test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule
+.PHONY: test-packages test-fleet test-cold test-tenant
+test: ## all tests below but stress, asan and the last four, one after the other, and the sum (root)
 	@build-tools/test lint unit sanity extension majors integration molecule
+
+test-all: ## those of `make test` and the last four (root)
+	@build-tools/test lint unit sanity extension majors integration tenant molecule packages fleet cold
 
 test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
 	@build-tools/lint
@@ -55,6 +59,9 @@ test-fleet: ## SCENARIO=fleet: a rolling restart under load, behind HAProxy and 
 
 test-cold: ## SCENARIO=cold: cold tests on PostgreSQL 15 and 18 in Docker (root); drops this machine's page cache
 	@build-tools/molecule cold $(COMMAND)
+
+test-tenant: ## MAJORS=18: the hostile tenant of test-integration on these, each in a Debian of its own (root); 17 too
+	@build-tools/tenant $(if $(filter file,$(origin MAJORS)),18,$(MAJORS))
 
 .PHONY: bench
 bench: ## the engine's figures beside its peers' on the same files (root); GIB=2 REPEAT=3; GIB=0.5 REPEAT=1 is short

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Collection, Dict, List, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, find_extension
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._residency import place_of
@@ -42,11 +42,17 @@ def require_functions(session: Session) -> None:
     version = session.only_row(_MAJOR)["major"]
     if version < 17:
         raise ResidencyError("PostgreSQL %d empties its shared buffers only by a restart: set method to restart." % version)
-    if _schema(session, "pg_buffercache") is None:
-        database = session.only_row("SELECT current_database() AS name")["name"]
+    found = find_extension(session, "pg_buffercache")
+    if found["schema"] is None:
         raise ResidencyError(
             "Extension pg_buffercache, which empties shared buffers, is not in database %s: CREATE EXTENSION pg_buffercache there,"
-            " or set method to restart." % database
+            " or set method to restart." % found["database"]
+        )
+    if found["stranger"] is not None:
+        raise ResidencyError(
+            "In database %s extension pg_buffercache is in schema %s, which belongs to %s, who could put other objects in the place of"
+            " the extension's: ALTER EXTENSION pg_buffercache SET SCHEMA to one of a superuser's, or set method to restart."
+            % (found["database"], found["schema"], found["stranger"])
         )
     if not session.only_row("SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user")["rolsuper"]:
         raise ResidencyError("Only a superuser may evict from shared buffers: log in as one, or set method to restart.")
@@ -73,10 +79,7 @@ def evict(session: Session, places: Optional[Collection[Place]], check_mode: boo
 
 
 def _schema(session: Session, extension: str) -> Optional[str]:
-    row = session.row(
-        "SELECT pg_catalog.quote_ident(n.nspname) AS schema FROM pg_catalog.pg_extension AS e"
-        " JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = %s",
-        (extension,),
-    )
-    schema: Optional[str] = row["schema"] if row else None
+    """None also where who owns the schema could put another view in the place of the extension's."""
+    found = find_extension(session, extension)
+    schema: Optional[str] = found["schema"] if found["stranger"] is None else None
     return schema

@@ -47,6 +47,7 @@ _SAFE = {
     "default_transaction_deferrable": "off",
     "default_transaction_isolation": "read committed",
     "exit_on_error": "off",
+    "local_preload_libraries": "",  # one that is missing is fatal
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     # a statement that waits longer for a relation that is locked fails; one that works may take its time
@@ -248,9 +249,9 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
         raise
 
 
-def attach_extension(session: Session) -> None:
-    """Find the extension's schema, or say what is missing."""
-    found = session.only_row(
+def find_extension(session: Session, name: str) -> Row:
+    """Where an extension is, and the ``stranger`` who could put other objects in the place of its own. What it has not, is None."""
+    return session.only_row(
         "SELECT current_database() AS database, e.extversion, quote_ident(n.nspname) AS schema,"
         " current_setting('block_size')::int AS block_size,"
         " CASE WHEN o.rolsuper OR o.rolname = current_user THEN NULL ELSE o.rolname END AS stranger"
@@ -259,8 +260,13 @@ def attach_extension(session: Session) -> None:
         # pg_database_owner has one member, whom no catalog names
         " LEFT JOIN pg_roles AS r ON r.oid = n.nspowner LEFT JOIN pg_database AS d ON d.datname = current_database()"
         " LEFT JOIN pg_roles AS o ON o.oid = CASE WHEN r.rolname = 'pg_database_owner' THEN d.datdba ELSE r.oid END",
-        (EXTENSION,),
+        (name,),
     )
+
+
+def attach_extension(session: Session) -> None:
+    """Find the extension's schema, or say what is missing."""
+    found = find_extension(session, EXTENSION)
     if found["extversion"] is None:
         raise NotInstalledError(
             "Extension %s is not in database %s: run the playbook pgfleet.cache.install first,"

@@ -46,7 +46,7 @@ options:
   method:
     description:
       - How C(shared_buffers) are emptied. V(functions) means C(pg_buffercache_evict), which needs PostgreSQL 17 or newer, the extension
-        C(pg_buffercache) in O(login_db) and a superuser.
+        C(pg_buffercache) in O(login_db), in a schema that belongs to a superuser, and a login role that is one.
       - V(restart) means a restart of PostgreSQL, and that the page cache is emptied while it is stopped. With O(data_directory)
         nobody logs in for it. Where PostgreSQL runs as a unit of systemd it takes root, otherwise C(pg_ctl) is used.
     type: str

@@ -16,7 +16,7 @@ import shutil
 import socket
 import subprocess
 
-MAJOR = 15
+MAJOR = int(os.environ.get("PGFLEET_MAJOR", "15"))
 OWNER = "postgres"
 # What is left at least of pages that were there minutes ago: the kernel takes back what nobody touches. Not evicted, not lost.
 LEFT = 0.3

@@ -11,9 +11,10 @@ import os
 import shutil
 import tempfile
 
+import hostile
 import pytest
-from cluster import Cluster, copy_postgresql, run
-from playbook import Ansible
+from cluster import MAJOR, Cluster, copy_postgresql, run
+from playbook import Ansible, task
 
 PASSWORD = "s3cret-0f-this-test"
 TABLES = """
@@ -109,3 +110,47 @@ def as_postgres(ansible):
         return ansible.tasks(list(some), become=True, become_user="postgres", **options)
 
     return tasks
+
+
+# --- a cluster with a tenant in it, see hostile.py ---
+
+
+@pytest.fixture(scope="session")
+def shop(cluster, machine):
+    """Database shop is the tenant's; in postgres, he may create in public, as anyone could before PostgreSQL 15."""
+    shop = machine("hostile")
+    shop.sql("CREATE EXTENSION pg_residency")
+    shop.sql("CREATE ROLE tenant LOGIN; CREATE ROLE monitor LOGIN PASSWORD '%s' IN ROLE pg_monitor" % PASSWORD)
+    shop.sql("CREATE DATABASE shop OWNER tenant")
+    shop.sql("SET SESSION AUTHORIZATION tenant; CREATE SCHEMA evil", "shop")
+    shop.sql("GRANT CREATE ON SCHEMA public TO tenant")
+    hostile.plant(shop, "shop", "evil", casts=True)
+    hostile.plant(shop, "shop", "public")
+    hostile.plant(shop, "postgres", "public")
+    shop.sql("SET SESSION AUTHORIZATION tenant;" + hostile.TABLES, "shop")
+    shop.goods = shop.file_of("goods", "shop")
+    shop.trap = hostile.Log(shop)
+    return shop
+
+
+@pytest.fixture
+def nothing_sprung(shop):
+    shop.trap.sprung()
+    yield
+    sprung, superuser = shop.trap.sprung(), hostile.is_superuser(shop)
+    shop.sql("ALTER ROLE tenant NOSUPERUSER")  # for the next test
+    assert (sprung, superuser) == ([], False)
+
+
+@pytest.fixture(scope="session")
+def set_up(shop, machine):
+    """After the tests that compare with a database that has no such settings. The extension is in shop too."""
+    [made] = Ansible(machine.directory, {"db1": {}}).tasks(
+        [task("residency_extension", databases=["shop"], login_port=shop.port, login_unix_socket=shop.socket)],
+        become=True, become_user="postgres",
+    )
+    assert not made.get("failed"), made["msg"]
+    shop.sql("GRANT USAGE ON SCHEMA evil TO monitor; GRANT SELECT ON public.goods TO monitor", "shop")
+    hostile.configure(shop, "DATABASE shop", MAJOR)
+    hostile.configure(shop, "ROLE monitor", MAJOR)
+    return shop

@@ -18,6 +18,10 @@ import re
 ROOT = os.path.join(os.path.dirname(__file__), "../..")
 TENANT = "tenant"
 SPRUNG = re.compile(r"LOG:  trap of tenant: (.*)")
+REFUSED = (
+    "In database %s, objects belong to %s or can be created by them, and a query can run such objects with the rights of the login role:"
+    " log in as a role that has no more rights than the query needs, or name those whom you trust with all of them in trusted_roles."
+)
 
 TRAP = """
 CREATE FUNCTION %(schema)s.spring(what pg_catalog.text) RETURNS pg_catalog.bool LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -106,6 +110,18 @@ $$;
 DROP TABLE words, types, arguments, commands;
 """
 
+# Up to PostgreSQL 18 only superusers create event triggers; where he may, each command that changes the schema springs his.
+EVENT_TRIGGER = """
+CREATE FUNCTION %(schema)s.event() RETURNS pg_catalog.event_trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM %(schema)s.spring('event trigger'); END $$;
+DO $$
+BEGIN
+    CREATE EVENT TRIGGER "tenant's, in %(schema)s" ON ddl_command_start EXECUTE FUNCTION %(schema)s.event();
+EXCEPTION WHEN insufficient_privilege THEN
+    NULL;
+END
+$$;
+"""
+
 # Tables and views of the tenant's own, which a superuser's query may name
 TABLES = """
 CREATE TABLE public.goods AS SELECT i AS good, repeat('x', 1000) AS name FROM generate_series(1, 4000) AS i;
@@ -142,6 +158,12 @@ SETTINGS = {
     "bytea_output": "escape",
     "extra_float_digits": "-15",
     "row_security": "off",
+    "local_preload_libraries": "nothing",
+    "default_table_access_method": "nothing",
+    "default_tablespace": "nothing",
+    "temp_tablespaces": "nothing",
+    "check_function_bodies": "off",
+    "synchronous_commit": "remote_apply",
 }
 LATER = {"transaction_timeout": (17, "1ms"), "restrict_nonsystem_relation_kind": (17, "view, foreign-table")}
 
@@ -158,7 +180,7 @@ def words():
 
 def plant(cluster, database, schema, casts=False):
     values = {"schema": schema, "words": words(), "casts": "yes" if casts else "no"}
-    cluster.sql("SET SESSION AUTHORIZATION tenant;" + TRAP % values + PLANT % values, database)
+    cluster.sql("SET SESSION AUTHORIZATION tenant;" + TRAP % values + PLANT % values + EVENT_TRIGGER % values, database)
 
 
 def settings(major):
@@ -171,6 +193,10 @@ def configure(cluster, target, major):
         # a list for a setting that is one
         text = value if name == "search_path" else "'%s'" % value
         cluster.sql("SET SESSION AUTHORIZATION %s; ALTER %s SET %s = %s" % (by, target, name, text))
+
+
+def is_superuser(cluster):
+    return cluster.sql("SELECT rolsuper FROM pg_roles WHERE rolname = 'tenant'") == "t"
 
 
 class Log:

@@ -14,53 +14,11 @@ import os
 
 import hostile
 import pytest
-from cluster import MAJOR, run
+from cluster import run
 from conftest import PASSWORD
 from playbook import documented, keys, task
 
-ENVIRONMENTS = sorted(glob.glob(os.environ["HOST_ENVIRONMENTS"] + "/host-3.11-*"))
-REFUSED = (
-    "In database %s, objects belong to %s or can be created by them, and a query can run such objects with the rights of the login role:"
-    " log in as a role that has no more rights than the query needs, or name those whom you trust with all of them in trusted_roles."
-)
-
-
-@pytest.fixture(scope="module")
-def shop(cluster, machine):
-    """Database shop is the tenant's; in postgres, he may create in public, as anyone could before PostgreSQL 15."""
-    shop = machine("hostile")
-    shop.sql("CREATE EXTENSION pg_residency")
-    shop.sql("CREATE ROLE tenant LOGIN; CREATE ROLE monitor LOGIN PASSWORD '%s' IN ROLE pg_monitor" % PASSWORD)
-    shop.sql("CREATE DATABASE shop OWNER tenant")
-    shop.sql("SET SESSION AUTHORIZATION tenant; CREATE SCHEMA evil", "shop")
-    shop.sql("GRANT CREATE ON SCHEMA public TO tenant")
-    hostile.plant(shop, "shop", "evil", casts=True)
-    hostile.plant(shop, "shop", "public")
-    hostile.plant(shop, "postgres", "public")
-    shop.sql("SET SESSION AUTHORIZATION tenant;" + hostile.TABLES, "shop")
-    shop.goods = shop.file_of("goods", "shop")
-    shop.trap = hostile.Log(shop)
-    return shop
-
-
-def superuser(shop):
-    return shop.sql("SELECT rolsuper FROM pg_roles WHERE rolname = 'tenant'") == "t"
-
-
-@pytest.fixture
-def nothing_sprung(shop):
-    shop.trap.sprung()
-    yield
-    assert shop.trap.sprung() == []
-    assert not superuser(shop)
-
-
-@pytest.fixture(scope="module")
-def set_up(shop):
-    """After the tests that compare with a database that has no such settings."""
-    hostile.configure(shop, "DATABASE shop", MAJOR)
-    hostile.configure(shop, "ROLE monitor", MAJOR)
-    return shop
+ENVIRONMENTS = sorted(glob.glob(os.path.join(os.environ["HOST_ENVIRONMENTS"], "host-%s-*" % os.environ.get("PGFLEET_HOST_PYTHON", "3.11"))))
 
 
 def login(shop, database="postgres"):
@@ -94,13 +52,13 @@ def test_the_trap_springs(shop):
     """A superuser's plain statements, with the search path that there is by default and the one that the tenant sets."""
     assert shop.sql("SELECT count(*) FROM pg_class WHERE oid = 1::int4", "shop") != ""
     assert any("operator (pg_catalog.oid, pg_catalog.int4) runs as postgres" in one for one in shop.trap.sprung())
-    assert superuser(shop)
+    assert hostile.is_superuser(shop)
     shop.sql("ALTER ROLE tenant NOSUPERUSER")
     shop.sql("SET search_path = evil, pg_catalog; SELECT current_database(), sum(1), (SELECT count(*) FROM pg_extension)", "shop")
     found = " ".join(shop.trap.sprung())
     for name in ("function current_database()", "view pg_extension"):
         assert name in found
-    assert superuser(shop)
+    assert hostile.is_superuser(shop)
     shop.sql("ALTER ROLE tenant NOSUPERUSER")
     assert shop.trap.sprung() == []
 
@@ -140,7 +98,7 @@ def test_every_module(set_up, as_postgres, nothing_sprung, database, environment
     for one, result in zip(work, results):
         module = next(iter(one)).rpartition(".")[2]
         if module == "query_io":
-            assert result["msg"] == REFUSED % (database, "tenant")
+            assert result["msg"] == hostile.REFUSED % (database, "tenant")
         else:
             assert not result.get("failed"), (module, result["msg"])
         assert keys(result) == documented(module)
@@ -175,7 +133,7 @@ def test_who_is_a_stranger(shop, as_postgres):
             task("query_io", **query), task("query_io", check=True, **query), task("query_io", check=True, trusted_roles=[who], **query)
         )
         shop.sql(undo, "fair")
-        assert refused["msg"] == checked["msg"] == REFUSED % ("fair", who), make
+        assert refused["msg"] == checked["msg"] == hostile.REFUSED % ("fair", who), make
         assert not trusted.get("failed"), trusted["msg"]
     [unknown] = as_postgres(task("query_io", trusted_roles=["Someone"], **query))
     assert unknown["msg"] == "There is no role Someone: correct trusted_roles."
@@ -185,13 +143,10 @@ def test_a_query_of_a_role_without_such_rights(set_up, as_postgres):
     """It runs what it runs each day: in the path that its database has, with its own rights."""
     set_up.trap.sprung()
     there = {"login_host": "127.0.0.1", "login_port": set_up.port, "login_user": "monitor", "login_password": PASSWORD, "login_db": "shop"}
-    run("env", "PGOPTIONS=-c role=none -c search_path=pg_catalog -c idle_session_timeout=0 -c exit_on_error=off -c statement_timeout=0"
-        " -c default_transaction_read_only=off", set_up.bin + "/psql", "-XAtq", "-h", set_up.socket, "-p", str(set_up.port), "-d", "shop",
-        "-c", "GRANT USAGE ON SCHEMA evil TO monitor", "-c", "GRANT SELECT ON public.goods TO monitor", user="postgres")
     [result] = as_postgres(task("query_io", query="SELECT good FROM goods WHERE good = 1::int8", **there))
     assert not result.get("failed"), result["msg"]
     assert {one.rpartition(" ")[2] for one in set_up.trap.sprung()} == {"monitor"}
-    assert not superuser(set_up)
+    assert not hostile.is_superuser(set_up)
 
 
 def test_playbooks(set_up, ansible, nothing_sprung):
