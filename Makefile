@@ -60,8 +60,8 @@ test-fleet: ## SCENARIO=fleet: a rolling restart under load, behind HAProxy and 
 test-cold: ## SCENARIO=cold: cold tests on PostgreSQL 15 and 18 in Docker (root); drops this machine's page cache
 	@build-tools/molecule cold $(COMMAND)
 
-test-tenant: ## MAJORS=18: the hostile tenant of test-integration on these, each in a Debian of its own (root); 17 too
-	@build-tools/tenant $(if $(filter file,$(origin MAJORS)),18,$(MAJORS))
+test-tenant: ## MAJORS="15 18": the hostile tenant on these, with all playbooks (root); 17 too
+	@build-tools/tenant $(if $(filter file,$(origin MAJORS)),15 18,$(MAJORS))
 
 .PHONY: bench
 bench: ## the engine's figures beside its peers' on the same files (root); GIB=2 REPEAT=3; GIB=0.5 REPEAT=1 is short

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
@@ -36,7 +35,7 @@ TEXTS = {
     "cache_cold_test_repeat": "1",
     "cache_extension_databases": "postgres,without",
 }
-CORES = sorted(glob.glob(os.environ["HOST_ENVIRONMENTS"] + "/core-*"))
+OLDEST = os.environ["HOST_ENVIRONMENTS"] + "/core-2.18"
 HOSTS = ("one", "two", "three")
 
 
@@ -103,11 +102,10 @@ def unreachable(name, since):
     return ["-e", json.dumps({"ansible_connection": connection, "ansible_port": 1, "ansible_host": "127.0.0.1"})]
 
 
-@pytest.mark.parametrize("core", ["", *CORES], ids=lambda path: os.path.basename(path) or "development")
 @pytest.mark.parametrize("playbook", ["install", "snapshot", "warmup", "cold_test"])
-def test_all_variables_as_text(fleet, playbook, core):
-    """Checked, run, and run again; on every ansible-core that there is an environment of."""
-    path = {"PATH": core + "/bin:" + os.environ["PATH"]} if core else {}
+def test_all_variables_as_text(fleet, playbook):
+    """Checked, run, and run again; on the oldest ansible-core that is supported, where there is an environment of it."""
+    path = {"PATH": OLDEST + "/bin:" + os.environ["PATH"]} if os.path.isdir(OLDEST) else {}
     for more in (["--check"], [], []):
         output, status = fleet.command(
             "pgfleet.cache." + playbook, "--limit", "one", *as_text(playbook), *more, **path

@@ -13,6 +13,8 @@ FOLDER = os.path.join(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "cold")
 HOSTS = ("cold-15", "cold-18")
 STATES = ("both_cold", "buffers_cold", "restored_page_cache", "restored", "both_warm")
 MIB = 1 << 20
+# What is left at least of pages that were there minutes ago: the kernel takes back what nobody touches. Not evicted, not lost.
+LEFT = 0.3
 spared = pytest.mark.skipif(
     bool(os.environ.get("PGFLEET_SPARE_THIS_MACHINE")), reason="the machine's page cache was not dropped"
 )
@@ -103,7 +105,10 @@ def test_the_host_is_as_it_was_found(name, counted):
     buffers, resident, size = counted(name, "before")
     buffers_after, resident_after, _size = counted(name, "after")
     assert 0.3 * size <= resident <= 0.8 * size, "half of it was read"
-    assert 0.8 * resident <= resident_after <= resident + 0.1 * size
+    # counted by the restore itself, at once; minutes later the kernel may have taken back what nobody touches
+    back = results("all", name)["put_back"]
+    assert back["residency"] >= 90 and back["wanted"] * 8192 >= 0.8 * resident
+    assert LEFT * resident <= resident_after <= resident + 0.1 * size
     assert buffers_after >= 0.8 * buffers
     assert run(name, "ls /dev/shm | grep cold_test || true") == ""
     assert sql(name, "SELECT count(*) FROM residency_snapshots()") == "0"
