@@ -24,7 +24,7 @@ class ActionModule(ActionBase):
         del tmp  # deprecated, has no effect
         hosts: List[str] = self._task.args["hosts"]
         target = str(self._task.args.get("target", ""))
-        if not hosts:
+        if not hosts or not target.strip():
             result.update(failed=True, msg="No host here is in '%s': name a group or hosts of the inventory with -e target=..." % printable(target))
             return result
         spec = _variables.read_spec(self._task.args.get("roles") or {}, self._task.args.get("variables") or {})

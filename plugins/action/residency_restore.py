@@ -106,7 +106,7 @@ class ActionModule(ActionBase):
         except AnsibleConnectionFailure as error:
             if not arguments.get("job"):
                 raise
-            raise AnsibleConnectionFailure("%s. %s" % (str(error).rstrip("."), GOES_ON % arguments["job"])) from error
+            raise AnsibleConnectionFailure("%s. %s" % (str(error).rstrip("."), GOES_ON % arguments["job"])) from None
         if not wrap_async:
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return result

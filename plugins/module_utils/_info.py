@@ -47,7 +47,7 @@ FROM @extschema@.residency_snapshot_segments(%s::text)
 _JOBS = """
 SELECT job, snapshot, generation, state, started_at, finished_at, segments, segments_done, planned, wanted, settled, resident,
        loaded, extra, over_budget, gone, failed AS failed_blocks, budget_bytes, rate_bytes, message,
-       extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at)::float8 AS seconds
+       coalesce(extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at), 0)::float8 AS seconds
 FROM @extschema@.residency_jobs ORDER BY job DESC LIMIT %s
 """
 # in one statement: a relation's buffers come and go

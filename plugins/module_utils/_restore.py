@@ -41,7 +41,7 @@ TELLING = 2048  # blocks that a job must have loaded to tell a rate: of fewer, s
 _JOBS = """
 SELECT job, snapshot, generation, state, wanted, settled, loaded, extra, over_budget, failed, budget_bytes, rate_bytes, time_limit,
        buffers_wanted, buffers_resident, buffers_loaded, message,
-       extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at)::float8 AS seconds
+       coalesce(extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at), 0)::float8 AS seconds
 FROM @extschema@.residency_jobs
 """
 _START = "SELECT @extschema@.residency_restore_start(%s::text, %s::jsonb) AS job"
