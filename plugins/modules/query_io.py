@@ -297,7 +297,7 @@ queries:
 """
 
 from contextlib import closing
-from typing import Any, Dict, NoReturn
+from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
@@ -308,7 +308,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._result import finis
 class Module(AnsibleModule):
     """Wrong options with suboptions make AnsibleModule fail before it has collected what is not to be shown."""
 
-    def fail_json(self, msg: str, **result: Any) -> NoReturn:
+    def fail_json(self, msg: str, **result: Any) -> Any:
         password = self.params.get("login_password")
         if password:
             self.no_log_values.add(str(password))

@@ -614,7 +614,8 @@ load_large(const struct pc_window *window)
 
 	load_in(&flight, window, NULL);
 	own_mincore(after);
-	assert_in_range(not_in(want, after), 0, wanted / 10);	/* the kernel takes pages back meanwhile */
+	/* the kernel takes pages back meanwhile */
+	assert_in_range(not_in(want, after), 0, wanted / 10);
 	return flight.large_bytes;
 }
 
