@@ -142,7 +142,7 @@ def fixture_done(host, request, tmp_path_factory):
         answer = play(dict(common, tasks=[dict(task, ignore_errors=True) for task in tasks]))
         assert answer.stdout.startswith("{"), answer.stdout + answer.stderr
         results = [
-            (next(iter(task["hosts"].values())), task["task"]["name"])
+            (list(task["hosts"].values())[0], task["task"]["name"])
             for one in json.loads(answer.stdout)["plays"] for task in one["tasks"]
         ]
         found["modules"] = [one for one, dummy in results if "pgfleet.cache." in one.get("action", "")]
