@@ -107,6 +107,11 @@ def state(host):
     return host.run_expect([0], command).stdout
 
 
+def one_result(task):
+    [result] = task["hosts"].values()
+    return result
+
+
 @pytest.fixture(name="done", scope="module")
 def fixture_done(host, request, tmp_path_factory):
     """Results of the modules, and what ansible-playbook said of each handler."""
@@ -142,7 +147,7 @@ def fixture_done(host, request, tmp_path_factory):
         answer = play(dict(common, tasks=[dict(task, ignore_errors=True) for task in tasks]))
         assert answer.stdout.startswith("{"), answer.stdout + answer.stderr
         results = [
-            (list(task["hosts"].values())[0], task["task"]["name"])
+            (one_result(task), task["task"]["name"])
             for one in json.loads(answer.stdout)["plays"] for task in one["tasks"]
         ]
         found["modules"] = [one for one, dummy in results if "pgfleet.cache." in one.get("action", "")]
