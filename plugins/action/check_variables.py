@@ -7,11 +7,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any, Dict, List, Optional
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _variables
+
+RESULTS = "~/.local/state/pgfleet/results"
 
 
 class ActionModule(ActionBase):
@@ -35,11 +38,13 @@ class ActionModule(ActionBase):
             found = _variables.faults(spec, variables, [str(name) for name in variables])
             if found:
                 refused[host] = " ".join(found)
-        result.update(changed=False, refused=refused)
+        # fixed here, before any host is reached: later, a host's facts could say something else
+        first = every[hosts[0]]
+        directory = first.get("pgfleet_results", RESULTS)
+        started = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        result.update(changed=False, refused=refused, hosts=hosts, directory=str(directory or ""), started=started)
         if refused and (self._task.args.get("together") or len(refused) == len(hosts)):
             lines = ["%s: %s" % (printable(host), text) for host, text in refused.items()]
             same = len(set(refused.values())) == 1
             result.update(failed=True, msg="%s Nothing was changed." % (refused[next(iter(refused))] if same else " ".join(lines)))
-        else:
-            result["ansible_facts"] = dict(self._task.args.get("forget") or {}, pgfleet_refused=refused, pgfleet_failure="")
         return result

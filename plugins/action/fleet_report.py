@@ -15,7 +15,7 @@ from typing import Any, Dict, Optional
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import DONE
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import not_done
 
 SCHEMA = 1  # of the file; a key that goes or changes its meaning makes it one more
 
@@ -43,7 +43,7 @@ class ActionModule(ActionBase):
             "hosts": hosts,
         }
         lines = [str(line) for line in arguments["lines"]]
-        bad = [host for host, one in hosts.items() if one["verdict"] != DONE]
+        bad = not_done(hosts)
         if bad:
             lines.append("%d of %d hosts failed: %s. The table says why." % (len(bad), len(hosts), printable(", ".join(bad))))
         path = None
@@ -57,14 +57,14 @@ class ActionModule(ActionBase):
             changed=False,
             lines=lines,
             path=path,
-            ansible_facts={"pgfleet_messages": {host: hosts[host]["message"] for host in bad}},
+            messages={host: hosts[host]["message"] for host in bad},
             ansible_stats={
                 "data": {"pgfleet": {
                     "playbook": written["playbook"], "path": path, "counts": counts,
                     "hosts": {host: {"verdict": one["verdict"], "message": one["message"]} for host, one in hosts.items()},
                 }},
                 "per_host": False,
-                "aggregate": True,
+                "aggregate": False,
             },
         )
         return result

@@ -11,12 +11,12 @@ from typing import Any, Callable, Dict, List
 
 from ansible import context
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import command
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list, shown
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import not_done, reason, verdicts
 
 
 def again(playbook: str, without: List[str]) -> str:
-    return command(context.CLIARGS, playbook, without)
+    return command(context.CLIARGS, playbook, shown(), without)
 
 
 class FilterModule:

@@ -51,8 +51,8 @@ def require_meant(descriptor: int, directory: str, port: int) -> None:
         raise ResidencyError("Cannot open %s, which has the server's socket: %s." % (directory, error.strerror)) from None
     status = os.fstat(asked)
     os.close(asked)
-    only_its_owner = not status.st_mode & stat.S_IWOTH if status.st_uid else not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if only_its_owner and status.st_uid in (0, peer.uid):
+    # of a directory of root's it is asked where the server has bound its socket: below one of the owner's it can be another by now
+    if status.st_uid == peer.uid and not status.st_mode & stat.S_IWOTH:
         return
     if os.path.basename(peer.bound) == ".s.PGSQL.%d" % port and _is(os.path.dirname(peer.bound), status):
         return

@@ -12,8 +12,10 @@ role, whoever owns them, and no role, transaction or setting can keep a function
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import stat
 from contextlib import suppress
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -24,6 +26,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._server_io import Re
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_percent, human_seconds, percent
 
 LARGEST_REPEAT = 1000
+LARGEST_FILE = 1024 * 1024  # bytes of a file with a query
 LARGEST_TIMEOUT = 2147483  # seconds; the server counts milliseconds in 32 bits
 
 _EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, TIMING, VERBOSE, SETTINGS, FORMAT JSON) "
@@ -103,10 +106,13 @@ def check_options(params: Mapping[str, Any]) -> None:
             raise ResidencyError("%s is %d: it has to be from 1 to %d." % (option, params[option], largest))
 
 
-def measure_as_owner(session: Session, params: Mapping[str, Any], queries: List[Query], check_mode: bool) -> Dict[str, Any]:
-    """As measure(). Root becomes the user who listens at the socket, for whom the kernel reads no counters but that user's own."""
+def measure_as_owner(session: Session, params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
+    """As measure(). Root reads no file of queries, which a link of the owner's could lead to root's own.
+
+    Root becomes the user who listens at the socket, for whom the kernel reads no counters but that user's own.
+    """
     if os.geteuid() != 0:
-        return measure(session, params, queries, check_mode)
+        return measure(session, params, queries_of(params), check_mode)
     listening = session.peer()
     if listening is None:
         raise ResidencyError(
@@ -121,7 +127,7 @@ def measure_as_owner(session: Session, params: Mapping[str, Any], queries: List[
         ) from None
     # the session goes on in the child; the parent does not touch it before the child has ended
     result: Dict[str, Any] = _privileges.run_as(
-        owner, [session.descriptor], lambda dummy: measure(session, params, queries, check_mode), {}
+        owner, [session.descriptor], lambda dummy: measure(session, params, queries_of(params), check_mode), {}
     )
     return result
 
@@ -361,13 +367,23 @@ def _settings(given: Optional[Mapping[str, Any]]) -> Dict[str, str]:
     }
 
 
+def _read(path: str) -> str:
+    """A regular file of at most LARGEST_FILE bytes; a pipe would be waited for."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        if status.st_size > LARGEST_FILE:
+            raise OSError(errno.EFBIG, "it has more than %s" % human_bytes(LARGEST_FILE))
+        return file.read(LARGEST_FILE).decode("utf-8")
+
+
 def _text(name: str, text: Optional[str], path: Optional[str]) -> str:
     if (text is None) == (path is None):
         raise ResidencyError("%s needs either query or path." % name)
     if path is not None:
         try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
+            text = _read(path)
         except (OSError, UnicodeDecodeError) as error:
             raise ResidencyError("%s: cannot read %s: %s." % (name, path, getattr(error, "strerror", None) or error)) from None
     return text or ""

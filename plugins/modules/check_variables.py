@@ -14,8 +14,8 @@ description:
   - The playbooks of this collection run it first. It checks the variables of their roles on every host for type, choice and range, by the
     argument specifications of the roles. Text, which is what C(-e name=value) gives, is right if it converts.
   - A variable that is named almost like one of this collection is wrong, too.
-  - Runs on the controller only. Fails if there is no host, or if no host's variables are right. Otherwise the hosts whose variables are wrong are
-    in the fact C(pgfleet_refused), each with the reason.
+  - Runs on the controller only. Fails if there is no host, or if no host's variables are right. Otherwise RV(refused) has the hosts whose variables
+    are wrong.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -47,11 +47,6 @@ options:
       - Whether to fail if the variables of one host are wrong.
     type: bool
     default: false
-  forget:
-    description:
-      - Facts to set, so that those of an earlier playbook in the same run do not count.
-    type: dict
-    default: {}
 attributes:
   check_mode:
     support: full
@@ -69,6 +64,7 @@ EXAMPLES = r"""
     roles:
       cache_warmup: start
   run_once: true
+  register: pgfleet_check
 """
 
 RETURN = r"""
@@ -78,4 +74,20 @@ refused:
   type: dict
   sample:
     db2: "cache_warmup_min_residency is 'ninety': it has to be a number from 0 to 100."
+hosts:
+  description: The names of the hosts.
+  returned: when there is a host
+  type: list
+  elements: str
+  sample: [db1, db2]
+directory:
+  description: Where the results of the run go on the controller, C(pgfleet_results) of the first host.
+  returned: when there is a host
+  type: str
+  sample: ~/.local/state/pgfleet/results
+started:
+  description: The time in UTC.
+  returned: when there is a host
+  type: str
+  sample: "2026-11-22T03:45:01Z"
 """

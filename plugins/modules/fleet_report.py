@@ -61,7 +61,7 @@ EXAMPLES = r"""
 - name: Keep the results
   pgfleet.cache.fleet_report:
     playbook: warmup
-    hosts: "{{ groups['postgresql'] | pgfleet.cache.verdicts(hostvars, 'cache_warmup_result') }}"
+    hosts: "{{ groups['postgresql'] | pgfleet.cache.verdicts(hostvars, 'cache_warmup_result', 'result') }}"
     lines: "{{ lookup('ansible.builtin.template', 'warmup.txt.j2').splitlines() }}"
     directory: ~/pgfleet_results
   run_once: true
@@ -85,4 +85,10 @@ path:
   returned: always
   type: str
   sample: /home/ops/pgfleet_results/warmup-20261122T034501Z.json
+messages:
+  description: For each host on which something went wrong, why.
+  returned: always
+  type: dict
+  sample:
+    db3: "unreachable: Connection timed out"
 """

@@ -52,7 +52,8 @@ options:
         type: str
       path:
         description:
-          - A file on the host that holds it. For one on the controller, use the lookup P(ansible.builtin.file#lookup) with O(queries[].query).
+          - A file on the host that holds it, of 1 MB at most. As root it is read as the owner of the cluster.
+          - For one on the controller, use the lookup P(ansible.builtin.file#lookup) with O(queries[].query).
         type: path
       settings:
         description:
@@ -301,7 +302,7 @@ from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
-from ansible_collections.pgfleet.cache.plugins.module_utils._query_io import check_options, empty_result, measure_as_owner, queries_of
+from ansible_collections.pgfleet.cache.plugins.module_utils._query_io import check_options, empty_result, measure_as_owner
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
 
 
@@ -317,9 +318,8 @@ class Module(AnsibleModule):
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
     check_options(module.params)
-    queries = queries_of(module.params)
     with closing(connect(module.params, own_meaning=True)) as session:
-        return measure_as_owner(session, module.params, queries, module.check_mode)
+        return measure_as_owner(session, module.params, module.check_mode)
 
 
 def main() -> None:

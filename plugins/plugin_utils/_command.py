@@ -7,29 +7,41 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import AbstractSet, Any, List, Mapping, Optional, Sequence
 
-_SECRET = re.compile("passw|secret|token|vault", re.IGNORECASE)
+import yaml
+from ansible.inventory.manager import split_host_pattern
+from ansible.parsing.splitter import parse_kv
 
 
-def command(cli: Mapping[str, Any], playbook: str, without: Optional[Sequence[str]] = None) -> str:
+def command(cli: Mapping[str, Any], playbook: str, shown: AbstractSet[str], without: Optional[Sequence[str]] = None) -> str:
     """Quoted for a shell, with inventory, extra variables and limit as given; ``without`` these hosts.
 
-    Extra variables that look like a secret are left out, and a comment says so.
+    Of extra variables those in ``shown`` and files; any other could be a secret, and a comment says that there were some.
     """
     parts: List[str] = ["ansible-playbook"]
     for inventory in cli.get("inventory") or ():
         parts += ["-i", str(inventory)]
     parts.append("pgfleet.cache." + playbook)
-    secret = False
-    for given in cli.get("extra_vars") or ():
-        if _SECRET.search(str(given)) and not str(given).startswith("@"):
-            secret = True
+    hidden = False
+    for given in map(str, cli.get("extra_vars") or ()):
+        if given.startswith("@") or names(given) <= shown:
+            parts += ["-e", given]
         else:
-            parts += ["-e", str(given)]
-    limit = cli.get("subset") or ("all" if without else "")
-    if limit:
-        parts += ["--limit", ":!".join([str(limit), *(without or ())])]
-    return " ".join(map(shlex.quote, parts)) + (" # and the variables that are secret" if secret else "")
+            hidden = True
+    if cli.get("subset") or without:
+        limit = split_host_pattern(str(cli.get("subset") or "all"))
+        parts += ["--limit", ",".join([*limit, *("!" + host for host in without or ())])]
+    return " ".join(map(shlex.quote, parts)) + (" # and the other extra variables" if hidden else "")
+
+
+def names(given: str) -> AbstractSet[str]:
+    """Of the variables in one -e; of what cannot be read, one that nobody knows."""
+    if given[:1] in "{[":
+        try:
+            found = yaml.safe_load(given)
+        except yaml.YAMLError:
+            found = None
+        return set(map(str, found)) if isinstance(found, dict) else {""}
+    return set(parse_kv(given)) or {""}

@@ -95,6 +95,7 @@ def _task_file(name: str, value: str) -> None:
 FORMS: Dict[str, Callable[[str, Any], None]] = {
     "cache_restart_min_free": _size,
     "cache_restart_serial": _batches,
+    "cold_test_serial": _batches,
     "cache_restart_snapshot": _snapshot_name,
     "cache_cold_test_snapshot": _snapshot_or_generation,
     "cache_snapshot_name": _snapshot_name,
@@ -106,6 +107,14 @@ FORMS: Dict[str, Callable[[str, Any], None]] = {
     "pgfleet_service_manager": _task_file,
 }
 REQUIRED = ("cache_cold_test_queries", "cache_cold_test_states")  # lists that cannot be empty
+
+# The playbooks' own variables, and names that playbooks and roles set for themselves: they last until the run ends
+PLAYBOOKS = ("target", "cold_test_serial", "pgfleet_results")
+OWN = re.compile(
+    r"cache_restart_(all_done|answers|fleet|hosts|out|primary_now|problem|roll|warm)|\w+_result"
+    r"|pgfleet_(batch|begun|check|entry_point|failure|failed|fleet_batch|hosts|items|known|done|planner|problem|reached|report|role|service_state|target"
+    r"|unreachable|verdicts)"
+)
 
 # In the words of a message
 _TYPES = {
@@ -148,16 +157,30 @@ def as_list(value: Any) -> List[Any]:
 def read_spec(roles: Mapping[str, str], extra: Mapping[str, Dict[str, Any]]) -> Spec:
     """Of these roles, each with its entry point, and of the playbook's own variables; the roles' files are this collection's."""
     options: Dict[str, Dict[str, Any]] = {}
-    known: Set[str] = set(extra)
+    known: Set[str] = {*extra, *PLAYBOOKS}
     for role in sorted(os.listdir(ROLES)):
-        with open(os.path.join(ROLES, role, "meta/argument_specs.yml"), encoding="utf-8") as file:
-            entry_points = yaml.safe_load(file)["argument_specs"]
+        entry_points = _entry_points(role)
         for spec in entry_points.values():
             known.update(spec["options"])
         if role in roles:
             options.update(entry_points[roles[role]]["options"])
     options.update(extra)
     return Spec(options, known)
+
+
+def _entry_points(role: str) -> Dict[str, Any]:
+    with open(os.path.join(ROLES, role, "meta/argument_specs.yml"), encoding="utf-8") as file:
+        found: Dict[str, Any] = yaml.safe_load(file)["argument_specs"]
+    return found
+
+
+def shown() -> Set[str]:
+    """Every variable of the collection that is no secret."""
+    found = set(PLAYBOOKS)
+    for role in os.listdir(ROLES):
+        for entry_point in _entry_points(role).values():
+            found.update(name for name, option in entry_point["options"].items() if not option.get("no_log"))
+    return found
 
 
 def faults(spec: Spec, variables: Mapping[str, Any], names: Sequence[str]) -> List[str]:
@@ -183,10 +206,10 @@ def misspelt(spec: Spec, names: Sequence[str]) -> List[str]:
     """Variables that look like one of the collection's. Facts and results of an earlier run have names of their own."""
     found = []
     for name in sorted(names):
-        if not re.match("cache_(cold_test|extension|restart|snapshot|warmup)_|pgfleet_", name) or name in spec.known:
+        if not re.match("cache_(cold_test|extension|restart|snapshot|warmup)_|pgfleet_", name) or name in spec.known or OWN.fullmatch(name):
             continue
         alike = difflib.get_close_matches(name, spec.known, 1, _ALIKE)
-        if alike and not name.endswith("_result"):
+        if alike:
             found.append("%s is no variable of this collection: did you mean %s?" % (printable(name, 100), alike[0]))
     return found
 

@@ -8,11 +8,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
 DONE, FAILED, UNREACHABLE, LOST, REFUSED, NOT_RUN = "done", "failed", "unreachable", "lost", "refused", "not_run"
+NOT_BEGUN = "not_begun"  # because something else went wrong
 # what Ansible adds to a result, and what is no one's business beyond it
 _ADDED = ("invocation", "ansible_facts", "failed", "exception", "deprecations")
 
@@ -27,41 +28,44 @@ _REMEDIES = (
 )
 
 
-def verdict(host: str, variables: Mapping[str, Any], result_name: str, needed: bool = False) -> Dict[str, Any]:
+def verdict(host: str, variables: Mapping[str, Any], result_name: str, kind: str) -> Dict[str, Any]:
     """``verdict`` and ``message`` of one host, and its ``result`` without what Ansible adds.
 
-    ``needed`` says that a host without a result has not come to its end.
+    ``kind`` says what a host that came to its end has: a ``result``; ``begun``, for a role that run.yml runs; or its state in a ``roll``.
     """
     result = variables.get(result_name)
-    result = result if isinstance(result, Mapping) and not result.get("skipped") else None
-    ended, message = _judge(host, variables, result, needed)
-    return {"verdict": ended, "message": message, "result": without_additions(result or {})}
+    result = result if isinstance(result, Mapping) and not result.get("skipped") else {}
+    ended, message = _judge(host, variables, result, kind)
+    return {"verdict": ended, "message": message, "result": without_additions(result)}
 
 
-def _judge(host: str, variables: Mapping[str, Any], result: Any, needed: bool) -> List[str]:
-    refused = variables.get("pgfleet_refused")
+def _judge(host: str, variables: Mapping[str, Any], result: Mapping[str, Any], kind: str) -> Tuple[str, str]:
+    check = variables.get("pgfleet_check")
+    refused = check.get("refused") if isinstance(check, Mapping) else None
     if isinstance(refused, Mapping) and host in refused:
-        return [REFUSED, str(refused[host])]
-    failure = variables.get("pgfleet_failure")
+        return REFUSED, str(refused[host])
+    failure = str(variables.get("pgfleet_failure") or "")
     if failure:
-        failure = str(failure)
-        return [UNREACHABLE if failure.startswith("unreachable") else LOST if failure.startswith("lost") else FAILED, failure]
-    if result and result.get("unreachable"):
-        return [UNREACHABLE, "unreachable: %s" % _one_line(result.get("msg", ""))]
-    if result and result.get("failed"):
-        return [FAILED, _one_line(result.get("msg", ""))]
-    if failure is None:
-        return [NOT_RUN, "nothing was done: --tags, --skip-tags or --start-at-task has left it out"]
-    if needed and not result:
-        return [LOST, "lost while it was at work: Ansible's own message is above"]
-    return [DONE, ""]
+        return UNREACHABLE if failure.startswith("unreachable") else LOST if failure.startswith("lost") else FAILED, failure
+    if result.get("unreachable"):
+        return UNREACHABLE, "unreachable: %s" % _one_line(result.get("msg", ""))
+    if result.get("failed"):
+        return FAILED, _one_line(result.get("msg", ""))
+    if (kind == "result" and not result) or (kind != "result" and not variables.get("pgfleet_begun")):
+        return NOT_RUN, "nothing was done: --tags, --skip-tags or --start-at-task has left it out, or another host has ended the run"
+    if kind == "roll" and not variables.get("ansible_check_mode") and not _rolled(host, variables, result):
+        return NOT_BEGUN, _one_line(variables.get("cache_restart_problem") or "not begun: something went wrong on another host")
+    return DONE, ""
 
 
-def verdicts(
-    hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], result_name: str, needed: bool = False
-) -> Dict[str, Dict[str, Any]]:
+def _rolled(host: str, variables: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+    skipped = variables.get("cache_restart_primary") == "skip" and variables.get("cache_restart_primary_now") == host
+    return result.get("state") == "done" or skipped
+
+
+def verdicts(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], result_name: str, kind: str) -> Dict[str, Dict[str, Any]]:
     """Of each host; ``variables`` are Ansible's hostvars."""
-    return {str(host): verdict(str(host), variables[host], result_name, needed) for host in hosts}
+    return {str(host): verdict(str(host), variables[host], result_name, kind) for host in hosts}
 
 
 def reason(failed: Mapping[str, Any]) -> str:
@@ -84,7 +88,7 @@ def without_additions(result: Mapping[str, Any]) -> Dict[str, Any]:
 
 def not_done(found: Mapping[str, Mapping[str, Any]]) -> List[str]:
     """The hosts on which something went wrong."""
-    return [host for host, one in found.items() if one["verdict"] != DONE]
+    return [host for host, one in found.items() if one["verdict"] not in (DONE, NOT_BEGUN)]
 
 
 def _one_line(text: Any) -> str:

@@ -77,6 +77,30 @@ def liar(host, neighbour):
     )
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "root's", "device"])
+def test_a_file_with_a_query(host, ansible, tmp_path, kind):
+    """Root reads it as the owner of the cluster: where a link of his leads, he has to be able to read himself."""
+    directory = os.path.join(host.socket, "queries")
+    run("mkdir", "-p", directory, user=OWNER)
+    path, secret = os.path.join(directory, "q.sql"), str(tmp_path / "shadow")
+    with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+        file.write("root:s3cret-of-root:19000:0")
+    if kind == "pipe":
+        run("mkfifo", path, user=OWNER)
+    elif kind == "link":
+        run("ln", "-s", secret, path, user=OWNER)
+    else:
+        path = secret if kind == "root's" else "/dev/zero"
+    try:
+        [result] = ansible.tasks([bounded(IO, queries=[{"name": "q", "path": path}], **login(host))])
+    finally:
+        shutil.rmtree(directory)
+    why = "it is no regular file" if kind in ("pipe", "device") else "Permission denied"
+    assert result["failed"] and result["msg"] == "q: cannot read %s: %s." % (path, why)
+    with open(host.log) as file:
+        assert "s3cret-of-root" not in file.read()
+
+
 @pytest.mark.parametrize("user", ["postgres", "keeper"])
 def test_root_measures_over_the_socket(host, ansible, user):
     """Also with a role that cannot ask where the data directory is."""

@@ -14,14 +14,15 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import comm
     [
         ({}, [], "ansible-playbook pgfleet.cache.rolling_restart"),
         ({"inventory": ("hosts",), "subset": "db2"}, [], "ansible-playbook -i hosts pgfleet.cache.rolling_restart --limit db2"),
-        ({}, ["db1", "db3"], "ansible-playbook pgfleet.cache.rolling_restart --limit 'all:!db1:!db3'"),
-        ({"subset": "eu"}, ["db1"], "ansible-playbook pgfleet.cache.rolling_restart --limit 'eu:!db1'"),
-        ({"inventory": ["my hosts"], "extra_vars": ("cache_restart_what=host", "@vault.yml", "a='b c'")}, [],
-         "ansible-playbook -i 'my hosts' pgfleet.cache.rolling_restart -e cache_restart_what=host -e @vault.yml -e 'a='\"'\"'b c'\"'\"''"),
-        ({"extra_vars": ["pgfleet_login_password=x", "target=a"]}, [],
-         "ansible-playbook pgfleet.cache.rolling_restart -e target=a # and the variables that are secret"),
+        ({}, ["db1", "db3"], "ansible-playbook pgfleet.cache.rolling_restart --limit 'all,!db1,!db3'"),
+        ({"subset": "eu"}, ["db1"], "ansible-playbook pgfleet.cache.rolling_restart --limit 'eu,!db1'"),
+        ({"subset": "db1,db2,db3"}, ["db1"], "ansible-playbook pgfleet.cache.rolling_restart --limit 'db1,db2,db3,!db1'"),
+        ({"inventory": ["my hosts"], "extra_vars": ("cache_restart_what=host", "@vault.yml", '{"target": "a b"}')}, [],
+         "ansible-playbook -i 'my hosts' pgfleet.cache.rolling_restart -e cache_restart_what=host -e @vault.yml -e '{\"target\": \"a b\"}'"),
+        ({"extra_vars": ["ansible_become_pass=hunter2", "target=a", "target=b db_pwd=hunter2", '{"api_key": "hunter2"}', "{broken"]}, [],
+         "ansible-playbook pgfleet.cache.rolling_restart -e target=a # and the other extra variables"),
     ],
-    ids=["nothing", "limit", "without", "both", "quoted", "secret"],
+    ids=["nothing", "limit", "without", "both", "commas", "quoted", "secret"],
 )
 def test_command(cli, without, expected):
-    assert command(cli, "rolling_restart", without) == expected
+    assert command(cli, "rolling_restart", {"target", "cache_restart_what"}, without) == expected

@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import re
 
 import pytest
 import yaml
@@ -167,3 +169,17 @@ def test_the_specification_is_the_defaults():
             defaults = yaml.safe_load(file)
         options = _variables.read_spec({role: ENTRY_POINTS[role]}, {}).options
         assert {name: option.get("default") for name, option in options.items()} == {name: defaults[name] for name in options}, json.dumps(role)
+
+
+def test_names_that_the_collection_sets_itself():
+    """They are there when a second playbook runs, and in a cache of facts."""
+    found = set()
+    for pattern in ("roles/*/tasks/*.yml", "playbooks/*.yml", "playbooks/tasks/*.yml"):
+        for path in glob.glob(os.path.join(_variables.ROLES, "..", pattern)):
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            found.update(re.findall(r"register: (\w+)", text))
+            for block in re.findall(r"( *)ansible\.builtin\.set_fact:\n((?:\1 +.*\n)+)", text):
+                found.update(re.findall(r"^%s  (\w+):" % block[0], block[1], re.MULTILINE))
+    found = {name for name in found if not name.startswith("__")}
+    assert len(found) > 10 and _variables.misspelt(SPEC, sorted(found)) == []

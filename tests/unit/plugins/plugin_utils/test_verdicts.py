@@ -8,40 +8,71 @@ from __future__ import annotations
 import pytest
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _verdicts
 
-GOOD = {"pgfleet_failure": "", "pgfleet_refused": {}, "r": {"state": "done", "invocation": {"module_args": {}}, "_ansible_no_log": False}}
+NOTHING = "nothing was done: --tags, --skip-tags or --start-at-task has left it out, or another host has ended the run"
+GOOD = {
+    "pgfleet_failure": "", "pgfleet_begun": True, "pgfleet_check": {"refused": {}},
+    "r": {"state": "done", "invocation": {"module_args": {}}, "_ansible_no_log": False},
+}
 
 
 @pytest.mark.parametrize(
     ("variables", "verdict", "message"),
     [
         (GOOD, "done", ""),
-        (dict(GOOD, pgfleet_refused={"db1": "x is wrong."}), "refused", "x is wrong."),
-        (dict(GOOD, pgfleet_refused={"db2": "x is wrong."}), "done", ""),
+        (dict(GOOD, pgfleet_check={"refused": {"db1": "x is wrong."}}), "refused", "x is wrong."),
+        (dict(GOOD, pgfleet_check={"refused": {"db2": "x is wrong."}}), "done", ""),
         (dict(GOOD, pgfleet_failure="no snapshot"), "failed", "no snapshot"),
         (dict(GOOD, pgfleet_failure="unreachable: timed out"), "unreachable", "unreachable: timed out"),
         (dict(GOOD, pgfleet_failure="lost while it was at work"), "lost", "lost while it was at work"),
         (dict(GOOD, r={"unreachable": True, "msg": "no\nroute"}), "unreachable", "unreachable: no route"),
         (dict(GOOD, r={"failed": True, "msg": "no"}), "failed", "no"),
-        (dict(GOOD, r={}), "lost", "lost while it was at work: Ansible's own message is above"),
-        (dict(GOOD, r={"skipped": True}), "lost", "lost while it was at work: Ansible's own message is above"),
-        ({}, "not_run", "nothing was done: --tags, --skip-tags or --start-at-task has left it out"),
+        (dict(GOOD, r={}), "not_run", NOTHING),
+        (dict(GOOD, r={"skipped": True}), "not_run", NOTHING),
+        ({}, "not_run", NOTHING),
     ],
 )
 def test_verdict(variables, verdict, message):
-    found = _verdicts.verdict("db1", variables, "r", needed=True)
+    found = _verdicts.verdict("db1", variables, "r", "result")
     assert (found["verdict"], found["message"]) == (verdict, message)
 
 
-def test_a_host_whose_turn_it_was_not():
-    assert _verdicts.verdict("db1", dict(GOOD, r={}), "r")["verdict"] == "done"
+@pytest.mark.parametrize(
+    ("variables", "verdict", "message"),
+    [
+        (dict(GOOD, r={}), "done", ""),
+        (dict(GOOD, r={}, pgfleet_begun=False), "not_run", NOTHING),
+        ({}, "not_run", NOTHING),
+    ],
+)
+def test_verdict_of_a_role(variables, verdict, message):
+    found = _verdicts.verdict("db1", variables, "r", "begun")
+    assert (found["verdict"], found["message"]) == (verdict, message)
+
+
+@pytest.mark.parametrize(
+    ("variables", "verdict", "message"),
+    [
+        (GOOD, "done", ""),
+        (dict(GOOD, r={"state": "restarted"}), "not_begun", "not begun: something went wrong on another host"),
+        (dict(GOOD, r={}, cache_restart_problem="two primaries"), "not_begun", "two primaries"),
+        (dict(GOOD, r={}, ansible_check_mode=True), "done", ""),
+        (dict(GOOD, r={}, cache_restart_primary="skip", cache_restart_primary_now="db1"), "done", ""),
+        (dict(GOOD, r={}, cache_restart_primary="skip", cache_restart_primary_now="db2"), "not_begun",
+         "not begun: something went wrong on another host"),
+        (dict(GOOD, r={}, pgfleet_begun=False), "not_run", NOTHING),
+    ],
+)
+def test_verdict_of_a_roll(variables, verdict, message):
+    found = _verdicts.verdict("db1", variables, "r", "roll")
+    assert (found["verdict"], found["message"]) == (verdict, message)
 
 
 def test_what_ansible_adds_is_left_out():
-    assert _verdicts.verdict("db1", GOOD, "r")["result"] == {"state": "done"}
+    assert _verdicts.verdict("db1", GOOD, "r", "result")["result"] == {"state": "done"}
 
 
 def test_not_done():
-    found = _verdicts.verdicts(["db1", "db2"], {"db1": GOOD, "db2": dict(GOOD, pgfleet_failure="no")}, "r")
+    found = _verdicts.verdicts(["db1", "db2"], {"db1": GOOD, "db2": dict(GOOD, pgfleet_failure="no")}, "r", "result")
     assert list(found) == ["db1", "db2"] and _verdicts.not_done(found) == ["db2"]
 
 
