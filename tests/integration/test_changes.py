@@ -39,7 +39,7 @@ def host(cluster):
 def same_cache(before, after):
     """The kernel may page out what nobody touches; nothing may be read in."""
     for earlier, later in zip(before, after):
-        assert 0.75 * earlier - 256 * 1024 <= later <= earlier + 128 * 1024
+        assert LEFT * earlier - 256 * 1024 <= later <= earlier + 128 * 1024
 
 
 def same_host(before, after):

@@ -409,6 +409,7 @@ def test_unreachable_hosts_are_named(fleet):
     output, status = fleet.run(per_host={"db3": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}})
     assert status != 0
     assert row(output, "db3").count("unreachable: ") == 1
+    assert "1 of 3 hosts failed: db3. The table says why." in output and "has no attribute" not in output
     says(output, "Unreachable: db3. Not done: db1, db2, db3. Go on from here with: ansible-playbook -i * pgfleet.cache.rolling_restart"
-                 " --limit 'all:!db3' (or when they are reachable, without)".replace(". Not", "*Not"))
+                 " --limit 'all,!db3' (or when they are reachable, without --limit)".replace(". Not", "*Not"))
     assert fleet.started() == before
