@@ -41,7 +41,7 @@ systemd-run --quiet --unit=bystander sleep 3600
 systemd-run --quiet --unit=neighbour --uid=operator --working-directory={NEIGHBOURS} sleep 3600
 systemd-run --quiet --unit=jobs --working-directory={FAKE} sh -c 'setpriv --reuid postgres --regid postgres --init-groups sleep 3601 & exec sleep 3600'
 systemctl show --property=MainPID --value neighbour >{NEIGHBOURS}/postmaster.pid
-until pgrep --uid postgres --full 'sleep 3601' >/dev/null; do :; done
+timeout 60 sh -c "until pgrep --uid postgres --full 'sleep 360[1]' >/dev/null; do sleep 0.1; done"
 chown -R postgres: {HOME}/* && chown -R operator: {NEIGHBOURS}
 echo '{HOME}/postgres "-D" "{REAL}"' >{REAL}/postmaster.opts
 """

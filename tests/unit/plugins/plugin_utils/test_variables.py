@@ -126,6 +126,12 @@ def test_messages(name, value, expected):
     assert fault(name, value) == expected
 
 
+@pytest.mark.parametrize(("value", "right"), [(1, True), ("50%", True), ([1, "100%"], True), ("abc", False), (0, False)], ids=str)
+def test_the_batches_of_a_cold_test(value, right):
+    """Anything else would end in a traceback of Ansible's."""
+    assert (_variables.fault_of("cold_test_serial", {"type": "raw"}, value) is None) is right
+
+
 def test_control_characters_are_shown():
     assert fault("cache_restart_gate", "\x1b[2J\u202e") == "cache_restart_gate is '\\x1b[2J\\u202e': it has to be fail, warn or wait."
 
