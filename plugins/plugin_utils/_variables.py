@@ -184,8 +184,12 @@ def shown() -> Set[str]:
 
 
 def faults(spec: Spec, variables: Mapping[str, Any], names: Sequence[str]) -> List[str]:
-    """One sentence for each wrong variable. ``names`` are those that the host has, ``variables`` evaluates one of them."""
+    """One sentence for each wrong variable. ``names`` are those that the host has, ``variables`` evaluates one of them.
+
+    What a host returned as a fact of such a name, in an earlier run with a cache of facts or in a playbook before, is wrong.
+    """
     found = []
+    facts = variables["ansible_facts"] if "ansible_facts" in names else {}
     for name in sorted(spec.options):
         if name not in names:
             continue
@@ -195,6 +199,9 @@ def faults(spec: Spec, variables: Mapping[str, Any], names: Sequence[str]) -> Li
         except Exception as error:  # whatever a template of the user's can end with
             text = "" if option.get("no_log") else ": %s" % printable(" ".join(str(error).split()), 300)
             found.append("%s cannot be evaluated%s" % (name, text))
+            continue
+        if name in facts and facts[name] == value:
+            found.append("%s is a fact, and what a host says of itself decides nothing here: remove it from the cache of facts." % name)
             continue
         fault = fault_of(name, option, value)
         if fault:

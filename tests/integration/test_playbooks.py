@@ -260,6 +260,20 @@ def test_facts_decide_nothing(fleet, inject, tmp_path):
     assert status == 0, output
 
 
+def test_a_fact_names_no_directory(fleet, tmp_path):
+    """A host cannot have the controller write somewhere, with a cache of facts that keeps what it said."""
+    said = {"pgfleet_results": str(tmp_path / "theirs"), "cacheable": True}
+    play = {"hosts": "postgresql", "gather_facts": False, "tasks": [{"name": "Keep a fact", "ansible.builtin.set_fact": said}]}
+    (tmp_path / "before.yml").write_text(json.dumps([play]))
+    cached = {"ANSIBLE_CACHE_PLUGIN": "ansible.builtin.jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "facts")}
+    fleet.set_hosts({"one": {}}, **{name: value for name, value in common_variables(fleet).items() if name != "pgfleet_results"})
+    output, status = fleet.command(str(tmp_path / "before.yml"), **cached)
+    assert status == 0, output
+    output, status = fleet.command("pgfleet.cache.snapshot", ANSIBLE_INJECT_FACT_VARS="True", **cached)
+    assert status != 0 and not (tmp_path / "theirs").exists()
+    assert "pgfleet_results is a fact, and what a host says of itself decides nothing here" in output, output
+
+
 def test_the_results_file(fleet):
     """As docs/results.md has it."""
     output, status = fleet.command("pgfleet.cache.warmup")

@@ -159,6 +159,14 @@ def test_all_faults_of_a_host():
     ]
 
 
+@pytest.mark.parametrize(("facts", "count"), [({}, 0), ({"cache_restart_gate": "wait"}, 1), ({"cache_restart_gate": "fail"}, 0)], ids=str)
+def test_a_fact_is_no_variable(facts, count):
+    """Unless something else, such as -e, has the last word."""
+    variables = {"cache_restart_gate": "wait", "ansible_facts": facts}
+    expected = "cache_restart_gate is a fact, and what a host says of itself decides nothing here: remove it from the cache of facts."
+    assert _variables.faults(SPEC, variables, list(variables)) == [expected] * count
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(None, []), ("", []), ("a", ["a"]), ("a, b,", ["a", "b"]), ("[1, x]", [1, "x"]), ([1], [1]), ((1, 2), [1, 2]), (3, [3])],
