@@ -92,6 +92,21 @@ def give(path):
     return path
 
 
+@contextlib.contextmanager
+def exchanged(*pairs):
+    """By the user, busily, while the block runs."""
+    user = pwd.getpwnam(OWNER)
+    words = [path for pair in pairs for path in pair]
+    one = subprocess.Popen([sys.executable, "-c", FLIPPER, str(user.pw_uid), str(user.pw_gid), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert one.stdout.read(1) == b".", one.stderr.read()
+        yield
+        assert one.poll() is None, one.stderr.read()
+    finally:
+        one.kill()
+        one.wait()
+
+
 class Hostile:
     """A directory of the user's own that looks like a stopped cluster, and what is none of the user's business."""
 
@@ -183,18 +198,8 @@ class Hostile:
         finally:
             os.close(watch)
 
-    @contextlib.contextmanager
     def exchanged(self, *pairs):
-        user = pwd.getpwnam(OWNER)
-        words = [os.path.join(self.home, name) for pair in pairs for name in pair]
-        one = subprocess.Popen([sys.executable, "-c", FLIPPER, str(user.pw_uid), str(user.pw_gid), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        try:
-            assert one.stdout.read(1) == b".", one.stderr.read()
-            yield
-            assert one.poll() is None, one.stderr.read()
-        finally:
-            one.kill()
-            one.wait()
+        return exchanged(*[(os.path.join(self.home, one), os.path.join(self.home, other)) for one, other in pairs])
 
     def close(self):
         for one in self.processes:

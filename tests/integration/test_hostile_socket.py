@@ -15,7 +15,7 @@ import subprocess
 import pytest
 from cluster import OWNER, run
 from conftest import PASSWORD
-from hostile_owner import BOTH, EVICT, INFO, Neighbour, bounded
+from hostile_owner import BOTH, EVICT, INFO, Neighbour, bounded, exchanged
 
 IO = "query_io"
 
@@ -193,6 +193,25 @@ def test_a_link_to_a_neighbours_socket(detour, host, neighbour, ansible):
         % (folder, port, neighbour.home, neighbour.port)
     )
     assert [(one.get("failed"), one["msg"]) for one in results] == [(True, expected)] * len(results)
+
+
+def test_a_directory_that_is_exchanged(host, neighbour, ansible):
+    """At the connection it is one of his, with a link to the neighbour's socket, and a moment later root's."""
+    own, roots = os.path.join(host.socket, "own"), os.path.join(host.socket, "roots")
+    os.mkdir(own)
+    shutil.chown(own, OWNER, OWNER)
+    os.symlink(os.path.join(neighbour.home, ".s.PGSQL.%d" % neighbour.port), os.path.join(own, ".s.PGSQL.%d" % neighbour.port))
+    os.mkdir(roots)
+    try:
+        with exchanged((own, roots)):
+            ask = bounded("server_query", query="SELECT 1 AS one", login_port=neighbour.port, login_unix_socket=roots)
+            results = ansible.tasks([ask] * 40)
+        said = [result["msg"] for result in results]
+        assert all(result.get("failed") for result in results), said
+        assert any("root does not log in there" in one for one in said) and any("No such file" in one for one in said), "both were seen"
+    finally:
+        shutil.rmtree(own)
+        shutil.rmtree(roots)
 
 
 def test_root_logs_in_where_it_was_sent(host, neighbour, ansible):
