@@ -45,21 +45,29 @@ for my $options ('"aggressive": false', '"aggressive": true', '"max_io_pressure"
 	$node->safe_psql('postgres', "SELECT FROM residency_evict('in_$_')") for keys %path;
 	cmp_ok(resident($_), '<', 4, "$options: in_$_ is cold") for keys %path;
 
-	# 128 MiB at 32 MiB a second: halfway, neither has waited for the other's end
-	$node->safe_psql('postgres', "SELECT residency_restore_start('warm', '{\"rate\": 33554432, $options}')");
+	# 128 MiB at 16 MiB a second: one after the other, one would be complete before there is anything of the other. Which of them
+	# is ahead is up to the devices and what else they do.
+	$node->safe_psql('postgres', "SELECT residency_restore_start('warm', '{\"rate\": 16777216, $options}')");
 	my ($here, $there) = (0, 0);
-	for (1 .. 600)
+	for (1 .. 1500)
 	{
 		($here, $there) = (resident('pg_default'), resident('elsewhere'));
-		last if $here + $there > 48;
+		last if ($here > 6 && $there > 6) || $here + $there > 120;
 		usleep(20_000);
 	}
-	cmp_ok($here, '>', 10, sprintf('%s: %.0f MiB of the one device', $options, $here));
-	cmp_ok($there, '>', 10, sprintf('%s: and %.0f MiB of the other, side by side', $options, $there));
+	cmp_ok($here, '>', 6, sprintf('%s: %.0f MiB of the one device', $options, $here));
+	cmp_ok($there, '>', 6, sprintf('%s: and %.0f MiB of the other, side by side', $options, $there));
+	cmp_ok($_, '<', 60, "$options: before either is complete") for $here, $there;
 	my $newest = '(SELECT max(job) FROM residency_jobs)';
-	$node->poll_query_until('postgres', "SELECT state = 'done' FROM residency_jobs WHERE job = $newest");
-	is($node->safe_psql('postgres', "SELECT wanted = resident + over_budget + gone + failed, resident >= 0.95 * wanted FROM residency_jobs WHERE job = $newest"),
-		't|t', "$options: all of both");
+	my $counts;
+	for (1 .. 3)	# what the kernel takes back before the job counts, the next one brings again
+	{
+		$node->poll_query_until('postgres', "SELECT state = 'done' FROM residency_jobs WHERE job = $newest");
+		$counts = $node->safe_psql('postgres', "SELECT over_budget + gone + failed, resident >= 0.95 * wanted FROM residency_jobs WHERE job = $newest");
+		last if $counts eq '0|t';
+		$node->safe_psql('postgres', "SELECT residency_restore_start('warm')");
+	}
+	is($counts, '0|t', "$options: all of both");
 }
 
 # the end of a job finds both devices busy
