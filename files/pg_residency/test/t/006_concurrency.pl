@@ -30,7 +30,7 @@ $node->safe_psql('postgres', 'CHECKPOINT; SELECT count(filler) FROM hot; SELECT 
 my $generation = $node->safe_psql('postgres', "SELECT max(generation) FROM residency_snapshots() WHERE name = 'warm'");
 $node->restart;
 $node->safe_psql('postgres', "SELECT residency_evict('wide'), residency_evict('hot')");
-my $job = start_restore($node, 'warm', '{"rate": 20000000, "shared_buffers": true}');
+my $job = start_restore($node, 'warm', '{"rate": 6000000, "shared_buffers": true}');	# 8 seconds and more
 my $wanted = job($node, $job, 'wanted');
 small_tables('DROP TABLE small_%s');
 $node->safe_psql('postgres', "SELECT residency_drop_snapshot('warm')");
