@@ -26,6 +26,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._restore import (
     RUNNING,
     STOPPING,
     WAIT_TIMEOUT,
+    WAITS,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_seconds
 
@@ -65,6 +66,8 @@ class ActionModule(ActionBase):
         host = str(task_vars.get("inventory_hostname", ""))
         if arguments.get("deadline") and not arguments.get("job"):
             display.display(printable("%s: %s" % (host, started["msg"])))  # whether it will be kept, said beforehand
+        if started["state"] == "waiting":
+            display.display(printable(progress_line(host, started)))
         if not waits:
             return started
         result = self._follow(task_vars, started, deadline, host)
@@ -75,14 +78,15 @@ class ActionModule(ActionBase):
     def _follow(
         self, task_vars: Dict[str, Any], started: Dict[str, Any], deadline: float, host: str
     ) -> Dict[str, Any]:
-        result = started
+        result, ahead = started, reason(started)
         spoken = (0.0, time.monotonic())  # percent and time of the last line
         while result.get("state") in RUNNING and time.monotonic() < deadline:
             left = max(1, int(deadline - time.monotonic()))
             slice_seconds = min(left, next_slice(result["progress"], result["seconds"]))
-            result = self._run_module(task_vars, job=started["job"], wait_timeout=slice_seconds)
-            if result.get("state") in RUNNING and is_due(result["progress"], time.monotonic(), spoken):
-                spoken = (result["progress"], time.monotonic())
+            seen = {"waited": result["waited"]} if result.get("waited") else {}
+            result = self._run_module(task_vars, job=started["job"], wait_timeout=slice_seconds, **seen)
+            if result.get("state") in RUNNING and (is_due(result["progress"], time.monotonic(), spoken) or reason(result) not in (None, ahead)):
+                spoken, ahead = (result["progress"], time.monotonic()), reason(result)
                 display.display(printable(progress_line(host, result)))
         own = bool(started["queries"])
         result["changed"] = result.get("loaded", 0) > (0 if own else started["loaded"]) or bool(result.get("buffers_loaded"))
@@ -125,10 +129,17 @@ def is_due(progress: float, now: float, spoken: tuple[float, float]) -> bool:
     return progress // STEP > percent // STEP or now - moment >= LONGEST
 
 
+def reason(result: Dict[str, Any]) -> Optional[str]:
+    """For whom a job waits just now."""
+    if result.get("state") != "waiting":
+        return None
+    return str((result.get("waited") or {}).get("reason") or WAITS)
+
+
 def progress_line(host: str, result: Dict[str, Any]) -> str:
     """``db1: 40 % of warm@3, 812 MB/s, 4.2 s left``."""
     if result["state"] == "waiting":
-        return "%s: %s waits for another restore on this host" % (host, result["snapshot"])
+        return "%s: %s %s, for %s so far" % (host, result["snapshot"], reason(result), human_seconds(result["seconds"]))
     line = "%s: %d %% of %s, %s/s" % (
         host,
         result["progress"],

@@ -378,6 +378,7 @@ snapshots:
       thin: false
       current: true
       measure: null
+      age: 42.7
 jobs:
   description:
     - At most O(limit) restore jobs, the newest first, or V(null) with PostgreSQL stopped. Counts are blocks of 8 KiB, as in
@@ -458,6 +459,8 @@ capabilities:
         pid: 29907
         limit_bytes: null
         high_bytes: null
+        high_set_by: null
+        high_used_bytes: null
         limited_by: null
         used_bytes: 2430033920
     proactive_reclaim:

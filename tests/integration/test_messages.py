@@ -58,6 +58,12 @@ BAD_INPUT = [
     (RESTORE, {"name": "good", "rate": "-5MB"},
      "rate is '-5MB': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."),
     (RESTORE, {"name": "good", "budget": "99999PB"}, "budget is 99999PB: it can be 4096 PB at most."),
+    (SNAPSHOT, {"name": "warm", "keep_days": 0}, "keep_days is 0: it has to be more than 0 and at most 36500."),
+    (RESTORE, {"name": "good", "max_age": "long"},
+     "max_age is 'long': it has to be a duration such as 36h; the units are s, min, h, d and w."),
+    (RESTORE, {"name": "good", "max_age": "0"}, "max_age is 0: it has to be more than 0 and at most 100 years."),
+    (RESTORE, {"name": "good", "max_age": "0.001s"}, "Snapshot good@1 is from * ago, and max_age is 1 ms: save a new one when the caches are warm"
+     " (module residency_snapshot, playbook pgfleet.cache.snapshot), or raise max_age (cache_warmup_max_age)."),
     (RESTORE, {"name": "good", "budget": "0"}, "budget is 0: it has to be more than 0."),
     (RESTORE, {"name": "good", "rate": "0"}, "rate is 0: it has to be more than 0."),
     (RESTORE, {"name": "good", "wait_timeout": 0}, "wait_timeout is 0: it has to be more than 0."),

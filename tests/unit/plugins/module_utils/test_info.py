@@ -197,7 +197,7 @@ def test_thin_generations_are_named():
     amounts = [{"wanted": 100, "resident": 100, "gone": 0}]
     result = look(server(residency_snapshots=snapshots, residency_snapshot_segments=amounts), options(snapshot="warm"))
     assert result["residency"]["snapshot"] == "warm@3"
-    assert result["warnings"] == ["'warm' means warm@3: warm@4 is newer and thin (less than half as full)."]
+    assert result["warnings"] == ["'warm' means warm@3, from 26 h ago: warm@4 is newer and thin (less than half as full)."]
 
 
 def test_does_not_wait_unless_told():
