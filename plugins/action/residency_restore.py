@@ -12,8 +12,9 @@ that end when the next line is due. The last slice is the module's own result.
 from __future__ import annotations
 
 import math
+import re
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -35,6 +36,7 @@ STEP = 10.0  # percent between two lines
 LONGEST = 30  # seconds between two lines
 GOES_ON = "Job %s does not depend on the connection: it goes on there."
 FIRST = 2  # seconds of the first slice, before there is a speed to reckon with; as long as there is none, they double
+_AGE = re.compile(r", from \d+ \w+ ago")
 
 display = Display()
 
@@ -95,9 +97,7 @@ class ActionModule(ActionBase):
             result["msg"] += " " + LOST_JOB % (started["job"], started["snapshot"] or "relations without a snapshot")
         result["queries"] = started["queries"] + result.get("queries", [])
         result["expected_seconds"] = started["expected_seconds"]
-        result["warnings"] = started.get("warnings", []) + [
-            warning for warning in result.get("warnings", []) if warning not in started.get("warnings", [])
-        ]
+        result["warnings"] = merged(started.get("warnings", []), result.get("warnings", []))
         return result
 
     def _run_module(self, task_vars: Dict[str, Any], **changed: Any) -> Dict[str, Any]:
@@ -122,6 +122,12 @@ def next_slice(progress: float, seconds: float) -> int:
         return max(FIRST, min(LONGEST, int(seconds)))
     next_step = (math.floor(progress / STEP) + 1) * STEP
     return max(1, min(LONGEST, math.ceil((next_step - progress) * seconds / progress)))
+
+
+def merged(earlier: List[Any], later: List[Any]) -> List[Any]:
+    """Warnings of two looks at the same job, each once: meanwhile a snapshot has become older."""
+    known = {_AGE.sub("", str(one)) for one in earlier}
+    return earlier + [one for one in later if _AGE.sub("", str(one)) not in known]
 
 
 def is_due(progress: float, now: float, spoken: tuple[float, float]) -> bool:

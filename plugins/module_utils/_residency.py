@@ -82,7 +82,7 @@ class Measurement:
     relations: List[Tuple[Place, Amount]] = field(default_factory=list)  # coldest first
     segments: List[Segment] = field(default_factory=list)  # coldest first
     failed: Dict[str, int] = field(default_factory=dict)  # blocks, by the job's reason
-    missing: Missing = Missing()  # blocks of the total that exist and are not resident, by the reason
+    missing: Missing = field(default_factory=Missing)  # blocks of the total that exist and are not resident, by the reason
 
 
 def place_of(row: Row) -> Place:

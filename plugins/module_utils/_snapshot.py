@@ -8,11 +8,12 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _residency
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, data_directory_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_age, human_blocks, human_bytes, human_seconds
@@ -25,6 +26,8 @@ UNREADABLE = "it cannot be read"
 KEEP = 2  # generations of a name, unless the user says otherwise
 LARGEST_KEEP = 1000000
 LARGEST_DAYS = 36500
+SEGMENT_BYTES = 64  # that a snapshot takes for a segment beside the map, at the most
+NAME_BYTES = 128  # that it takes about for the name of a relation
 DAY = 86400  # seconds
 
 COLUMNS = (
@@ -202,9 +205,9 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool, 
                     % (full_name(one), one["problem"].rstrip("."))
                 )
         session.record(_TAKE, (name, keep, force))
-        wanted = {
-            _residency.place_of(row): _caches.cached(row) for row in _caches.by_relation(session)[1] if _caches.cached(row)
-        }
+        rows = [row for row in _caches.by_relation(session)[1] if _caches.cached(row)]
+        wanted = {_residency.place_of(row): _caches.cached(row) for row in rows}
+        _require_room(session, _file_bytes(previous, rows))
         names = _names.at_places(wanted, session)
         result = _result(session, True)
         measure, fullest = (0, None) if force else _measure(session, generations)
@@ -363,6 +366,38 @@ def largest(rows: Iterable[Dict[str, Any]], what: str) -> List[Dict[str, Any]]:
 
 def _result(session: Session, changed: bool) -> Dict[str, Any]:
     return dict(empty_result(), changed=changed, queries=session.queries)
+
+
+def _file_bytes(previous: Optional[Row], rows: List[Row]) -> int:
+    """What a new snapshot takes: about what the one before it did, or else a map for each relation; and the names."""
+    if previous is not None:
+        size: int = previous["file_bytes"]
+    else:
+        size = sum(SEGMENT_BYTES + min(row["blocks"] // 4, 8 * _caches.cached(row)) for row in rows)
+    return size + NAME_BYTES * len(rows)
+
+
+def _require_room(session: Session, needed: int) -> None:
+    """What would keep the server from writing the file: its own folder for snapshots may be elsewhere, by a link or a mount."""
+    # as another user, or from another host, only the server could tell
+    if session.peer() is None or os.geteuid() == 0:
+        return
+    try:
+        directory = os.path.join(data_directory_of(session), "pg_residency")
+        if not os.path.lexists(directory):
+            directory = os.path.dirname(directory)
+        elif not os.path.exists(directory):
+            raise ResidencyError(
+                "%s leads to %s, which is not there: mount or create it before a snapshot is taken." % (directory, os.path.realpath(directory))
+            )
+        room = os.statvfs(directory)
+    except OSError:  # of another user's
+        return
+    if room.f_flag & os.ST_RDONLY:
+        raise ResidencyError("%s is on a file system that is mounted read-only: a snapshot cannot be saved there." % directory)
+    free = room.f_bavail * room.f_frsize
+    if free < needed:
+        raise ResidencyError("%s has %s free, and the snapshot takes about %s: make room there." % (directory, human_bytes(free), human_bytes(needed)))
 
 
 def _previous(generations: List[Row]) -> Optional[Row]:

@@ -526,7 +526,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     module_argument_spec,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 OPTIONS: Dict[str, Dict[str, Any]] = {
     "subset": {
@@ -584,7 +584,7 @@ def _connect(params: Dict[str, Any]) -> Session:
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=module_argument_spec(**OPTIONS), supports_check_mode=True)
+    module = Module(argument_spec=module_argument_spec(**OPTIONS), supports_check_mode=True)
     finish(module, run, _info.empty_result())
 
 

@@ -554,7 +554,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     module_argument_spec,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError
-from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import parse_bytes, parse_seconds
 
 OPTIONS: Dict[str, Dict[str, Any]] = {
@@ -601,7 +601,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
 
 
 def main() -> None:
-    module = AnsibleModule(
+    module = Module(
         argument_spec=module_argument_spec(**OPTIONS),
         required_one_of=[("name", "job")],
         supports_check_mode=True,

@@ -139,6 +139,14 @@ def test_patterns_for_names_need_all_names():
         look(server(), options("relations", relations=["nothing"]))
 
 
+def test_each_pattern_that_fits_nothing_is_named():
+    """Also where another fits what it would fit."""
+    result = look(server(), options("relations", relations=["*", "boarding*", "nothing", "neither"], databases=["post*", "shop*"]))
+    assert [one for one in result["warnings"] if one.startswith("Nothing fits")] == [
+        "Nothing fits 'shop*' of databases.", "Nothing fits 'nothing' of relations.", "Nothing fits 'neither' of relations.",
+    ]
+
+
 def test_databases_by_pattern():
     session = server()
     look(session, options("databases", databases=["post*"]))

@@ -123,7 +123,7 @@ def extension(version, library="0.3.0", block_size=8192):
 def test_extension_is_missing():
     assert says(_connection.attach_extension, extension(None)) == (
         "Extension pg_residency is not in database postgres: run the playbook pgfleet.cache.install first,"
-        " or name the database that has it with login_db."
+        " or name the database that has it with login_db (in roles and playbooks pgfleet_login_db)."
     )
 
 

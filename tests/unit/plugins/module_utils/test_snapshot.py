@@ -92,7 +92,7 @@ def wanted_row(relfilenumber, wanted, database=5):
 
 def cached_row(relfilenumber, in_page_cache):
     return dict(
-        wanted_row(relfilenumber, 0), what="relation", in_page_cache=in_page_cache, in_shared_buffers=0, in_both=0
+        wanted_row(relfilenumber, 0), what="relation", blocks=in_page_cache, in_page_cache=in_page_cache, in_shared_buffers=0, in_both=0
     )
 
 
@@ -379,7 +379,7 @@ def test_remove_by_age(keep, days, stay, message):
 
 @pytest.mark.parametrize("days", [0, -1, 36501, float("nan")])
 def test_days_out_of_range(days):
-    with pytest.raises(ResidencyError, match="^keep_days is .*: it has to be more than 0 and at most 36500."):
+    with pytest.raises(ResidencyError, match=r"^keep_days is .*: it has to be more than 0 and at most 36500\.$"):
         _snapshot.check_options("warm", None, True, days)
 
 
