@@ -144,13 +144,15 @@ def _limiter(facts: Facts) -> str:
     budget = facts.budget
     if budget is None:
         return ""
+    elsewhere = budget.restored_elsewhere
     if budget.cgroup_headroom is not None and budget.cgroup_headroom < budget.available:
+        elsewhere = 0  # is set aside of the host's memory only
         source = "the server's memory cgroup, which has room for %s" % human_bytes(budget.cgroup_headroom)
     else:
         source = "the host's memory, of which %s is available" % human_bytes(budget.available)
     aside = [
         (budget.hot, "in active use"),
-        (budget.restored_elsewhere, "restored for other clusters"),
+        (elsewhere, "restored for other clusters"),
         (budget.dirty, "not yet written"),
         (budget.reserve, "kept in reserve"),
     ]

@@ -36,7 +36,7 @@ BUDGET = Budget(400 * MB, None, 0, 10 * MB, 90 * MB, 20 * MB)
              " 20.0 MB restored for other clusters, 10.0 MB kept in reserve."],
         ),
         (
-            {"missing": Missing(over_budget=128), "budget_bytes": 96 * MB, "budget": Budget(400 * MB, 100 * MB, 0, 4 * MB, 0, 0)},
+            {"missing": Missing(over_budget=128), "budget_bytes": 96 * MB, "budget": Budget(400 * MB, 100 * MB, 0, 4 * MB, 0, 20 * MB)},
             ["1.00 MB did not fit the memory budget of 96.0 MB: the limit is the server's memory cgroup, which has room for 100 MB; 4.00 MB kept in"
              " reserve."],
         ),
