@@ -12,8 +12,9 @@ that end when the next line is due. The last slice is the module's own result.
 from __future__ import annotations
 
 import math
+import re
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -26,6 +27,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._restore import (
     RUNNING,
     STOPPING,
     WAIT_TIMEOUT,
+    WAITS,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_seconds
 
@@ -34,6 +36,7 @@ STEP = 10.0  # percent between two lines
 LONGEST = 30  # seconds between two lines
 GOES_ON = "Job %s does not depend on the connection: it goes on there."
 FIRST = 2  # seconds of the first slice, before there is a speed to reckon with; as long as there is none, they double
+_AGE = re.compile(r", from \d+ \w+ ago")
 
 display = Display()
 
@@ -65,6 +68,8 @@ class ActionModule(ActionBase):
         host = str(task_vars.get("inventory_hostname", ""))
         if arguments.get("deadline") and not arguments.get("job"):
             display.display(printable("%s: %s" % (host, started["msg"])))  # whether it will be kept, said beforehand
+        if started["state"] == "waiting":
+            display.display(printable(progress_line(host, started)))
         if not waits:
             return started
         result = self._follow(task_vars, started, deadline, host)
@@ -75,14 +80,15 @@ class ActionModule(ActionBase):
     def _follow(
         self, task_vars: Dict[str, Any], started: Dict[str, Any], deadline: float, host: str
     ) -> Dict[str, Any]:
-        result = started
+        result, ahead = started, reason(started)
         spoken = (0.0, time.monotonic())  # percent and time of the last line
         while result.get("state") in RUNNING and time.monotonic() < deadline:
             left = max(1, int(deadline - time.monotonic()))
             slice_seconds = min(left, next_slice(result["progress"], result["seconds"]))
-            result = self._run_module(task_vars, job=started["job"], wait_timeout=slice_seconds)
-            if result.get("state") in RUNNING and is_due(result["progress"], time.monotonic(), spoken):
-                spoken = (result["progress"], time.monotonic())
+            seen = {"waited": result["waited"]} if result.get("waited") else {}
+            result = self._run_module(task_vars, job=started["job"], wait_timeout=slice_seconds, **seen)
+            if result.get("state") in RUNNING and (is_due(result["progress"], time.monotonic(), spoken) or reason(result) not in (None, ahead)):
+                spoken, ahead = (result["progress"], time.monotonic()), reason(result)
                 display.display(printable(progress_line(host, result)))
         own = bool(started["queries"])
         result["changed"] = result.get("loaded", 0) > (0 if own else started["loaded"]) or bool(result.get("buffers_loaded"))
@@ -91,9 +97,7 @@ class ActionModule(ActionBase):
             result["msg"] += " " + LOST_JOB % (started["job"], started["snapshot"] or "relations without a snapshot")
         result["queries"] = started["queries"] + result.get("queries", [])
         result["expected_seconds"] = started["expected_seconds"]
-        result["warnings"] = started.get("warnings", []) + [
-            warning for warning in result.get("warnings", []) if warning not in started.get("warnings", [])
-        ]
+        result["warnings"] = merged(started.get("warnings", []), result.get("warnings", []))
         return result
 
     def _run_module(self, task_vars: Dict[str, Any], **changed: Any) -> Dict[str, Any]:
@@ -120,15 +124,28 @@ def next_slice(progress: float, seconds: float) -> int:
     return max(1, min(LONGEST, math.ceil((next_step - progress) * seconds / progress)))
 
 
+def merged(earlier: List[Any], later: List[Any]) -> List[Any]:
+    """Warnings of two looks at the same job, each once: meanwhile a snapshot has become older."""
+    known = {_AGE.sub("", str(one)) for one in earlier}
+    return earlier + [one for one in later if _AGE.sub("", str(one)) not in known]
+
+
 def is_due(progress: float, now: float, spoken: tuple[float, float]) -> bool:
     percent, moment = spoken
     return progress // STEP > percent // STEP or now - moment >= LONGEST
 
 
+def reason(result: Dict[str, Any]) -> Optional[str]:
+    """For whom a job waits just now."""
+    if result.get("state") != "waiting":
+        return None
+    return str((result.get("waited") or {}).get("reason") or WAITS)
+
+
 def progress_line(host: str, result: Dict[str, Any]) -> str:
     """``db1: 40 % of warm@3, 812 MB/s, 4.2 s left``."""
     if result["state"] == "waiting":
-        return "%s: %s waits for another restore on this host" % (host, result["snapshot"])
+        return "%s: %s %s, for %s so far" % (host, result["snapshot"], reason(result), human_seconds(result["seconds"]))
     line = "%s: %d %% of %s, %s/s" % (
         host,
         result["progress"],

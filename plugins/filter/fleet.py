@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List
 from ansible import context
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import command
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list, shown
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import not_done, reason, verdicts
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import not_done, reason, shown_message, verdicts
 
 
 def again(playbook: str, without: List[str]) -> str:
@@ -21,4 +21,4 @@ def again(playbook: str, without: List[str]) -> str:
 
 class FilterModule:
     def filters(self) -> Dict[str, Callable[..., Any]]:
-        return {"as_list": as_list, "verdicts": verdicts, "not_done": not_done, "reason": reason, "again": again}
+        return {"as_list": as_list, "verdicts": verdicts, "not_done": not_done, "reason": reason, "again": again, "shown": shown_message}

@@ -22,6 +22,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _page_cache
 from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._remarks import Reclaim
 
 _SYSTEM = "/"  # where proc and sys are
 
@@ -34,6 +35,8 @@ _ALWAYS_HONOURED_KIB = 128
 _LARGEST_CALL_KIB = 1024 * 1024
 _SAMPLED_FILES = 1000
 _SAMPLED_BYTES = 4 * 1024 * 1024
+
+_NEAR = 0.9  # of memory.high, from where on it is what limits the page cache
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -81,6 +84,13 @@ def collect(data_directory: str) -> Dict[str, Any]:
         },
         "warnings": (["Of the locations only the path is known: %s" % problem] if problem else []) + (directory.warnings() if directory else []),
     }
+
+
+def reclaim(pid: int) -> Reclaim:
+    """What takes pages of this process away before memory is short: cheap enough for every restore."""
+    cgroup = _cgroup(pid, _mounts())
+    near = cgroup["high_bytes"] is not None and cgroup["high_used_bytes"] is not None and cgroup["high_used_bytes"] >= _NEAR * cgroup["high_bytes"]
+    return Reclaim(bool(_kdamonds()), cgroup["high_set_by"] if near else None, cgroup["high_bytes"] if near else 0)
 
 
 def data_devices(data_directory: str) -> List[str]:
@@ -319,6 +329,8 @@ def _cgroup(pid: Optional[int], mounts: List[Mount]) -> Dict[str, Any]:
         "limit_bytes": None,
         "limited_by": None,
         "high_bytes": None,
+        "high_set_by": None,
+        "high_used_bytes": None,
         "used_bytes": None,
     }
     first = [mount for mount in mounts if mount.type == "cgroup" and "memory" in mount.options.split(",")]
@@ -341,7 +353,7 @@ def _cgroup(pid: Optional[int], mounts: List[Mount]) -> Dict[str, Any]:
         if limit is not None and (result["limit_bytes"] is None or limit < result["limit_bytes"]):
             result.update(limit_bytes=limit, limited_by=folder)
         if high is not None and (result["high_bytes"] is None or high < result["high_bytes"]):
-            result["high_bytes"] = high
+            result.update(high_bytes=high, high_set_by=folder, high_used_bytes=_limit(folder, used_name))
         if depth == len(parts):
             result["used_bytes"] = _limit(folder, used_name)
     return result

@@ -118,6 +118,24 @@ def module_argument_spec(**options: Dict[str, Any]) -> Dict[str, Any]:
     return spec
 
 
+# libpq expands a name of a database that is one of these
+CONNECTION_STRING = re.compile(r"^\s*postgres(ql)?://|(^|\s)(host|hostaddr|port|user|dbname|password|service)\s*=", re.IGNORECASE)
+_IN_STRING = re.compile(r"://[^/@\s]*?:([^/@\s]+)@|password\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s&']+))", re.IGNORECASE)
+_SECRET_PARAMETERS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
+
+
+def secrets(params: Mapping[str, Any]) -> List[str]:
+    """Passwords, also in options that have other things too, and so cannot be no_log as a whole."""
+    found = [str(params.get("login_password") or "")]
+    more = params.get("connect_params")
+    if isinstance(more, Mapping):
+        found += [str(value) for name, value in more.items() if str(name).lower() in _SECRET_PARAMETERS]
+    for option in ("login_db", "login_host", "login_user", "login_unix_socket"):
+        for groups in _IN_STRING.findall(str(params.get(option) or "")):
+            found += groups
+    return [one for one in found if one]
+
+
 class Session:
     """One autocommitting connection. ``queries`` collects the statements that change something."""
 
@@ -225,6 +243,10 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
             "psycopg is missing for %s on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does)."
             % sys.executable
         )
+    for option in ("login_db", "login_host"):
+        # the server would be sent it, and log that there is no such database
+        if CONNECTION_STRING.search(str(params.get(option) or "")):
+            raise ResidencyError("%s is a connection string: give its parts as options, and the password as login_password." % option)
     target = postgres.get_conn_params(None, dict(params, **({} if database is None else {"login_db": database})), False)
     # PGCLIENTENCODING would outrank an option
     target.update(client_encoding="UTF8")
@@ -270,7 +292,7 @@ def attach_extension(session: Session) -> None:
     if found["extversion"] is None:
         raise NotInstalledError(
             "Extension %s is not in database %s: run the playbook pgfleet.cache.install first,"
-            " or name the database that has it with login_db." % (EXTENSION, found["database"])
+            " or name the database that has it with login_db (in roles and playbooks pgfleet_login_db)." % (EXTENSION, found["database"])
         )
     if found["block_size"] != BLOCK_BYTES:
         raise ResidencyError(

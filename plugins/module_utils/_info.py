@@ -225,6 +225,7 @@ def _look(session: Session, options: Options, result: Dict[str, Any]) -> str:
                 "No database is named like %s; there are %s."
                 % (", ".join(options.databases), ", ".join(sorted(known.values())[:_residency.LISTED]))
             )
+        result["warnings"] += _nothing_fits("databases", options.databases, lambda pattern: bool(_names.fitting(known, pattern)))
     # with patterns for their names, all of them have to be named first
     limit = None if of_relations else options.limit
     databases, relations = _caches.by_relation(session, options.sort, limit, chosen)
@@ -239,9 +240,13 @@ def _look(session: Session, options: Options, result: Dict[str, Any]) -> str:
         relations = []
     names = _residency.name_places([_residency.place_of(row) for row in relations + segments], session)
     if of_relations:
+        named = [names.relations.get(_residency.place_of(row)) for row in relations + segments]
+        unused = _nothing_fits("relations", options.relations, lambda pattern: any(pattern.rank(one) is not None for one in named))
         relations, segments = _fitting(relations, names, of_relations), _fitting(segments, names, of_relations)
         if not relations and not segments and {"relations", "segments"} & set(options.subset):
             raise ResidencyError("No relation is named like %s." % ", ".join(options.relations))
+        if {"relations", "segments"} & set(options.subset):
+            result["warnings"] += unused
     result["warnings"] += _names.unnamed_warnings(names)
     result["relations"] = [
         dict(_residency.identity(_residency.place_of(row), names), **_caches.counts(row)) for row in relations[:options.limit]
@@ -254,6 +259,11 @@ def _look(session: Session, options: Options, result: Dict[str, Any]) -> str:
         human_blocks(total["in_shared_buffers"]),
         human_blocks(total["in_both"]),
     )
+
+
+def _nothing_fits(option: str, patterns: Sequence[str], fits: Callable[[Patterns], bool]) -> List[str]:
+    """Of each pattern by itself: another may mean the same."""
+    return ["Nothing fits '%s' of %s." % (one, option) for one in patterns if not fits(Patterns(option, [one]))]
 
 
 def _fitting(rows: Iterable[Row], names: Names, patterns: Patterns) -> List[Row]:

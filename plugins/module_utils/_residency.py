@@ -15,8 +15,12 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import R
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import SHARED, Names, Place, Relation
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.module_utils._remarks import Missing
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks, human_percent, percent
 
+# in the words of the server, see outcome_reason() of src/segment_restore.c
+ENDED = "ended before it was done"
+RECLAIMED = "read, but evicted again"
 LISTED = 20  # relations and segments in a result: it travels, and is printed, for every host
 
 
@@ -78,6 +82,7 @@ class Measurement:
     relations: List[Tuple[Place, Amount]] = field(default_factory=list)  # coldest first
     segments: List[Segment] = field(default_factory=list)  # coldest first
     failed: Dict[str, int] = field(default_factory=dict)  # blocks, by the job's reason
+    missing: Missing = field(default_factory=Missing)  # blocks of the total that exist and are not resident, by the reason
 
 
 def place_of(row: Row) -> Place:
@@ -142,6 +147,7 @@ def summarize(rows: Iterable[Row], outcome: Mapping[Tuple[Place, str, int], Row]
     """Total, relations and segments of one count. A job's outcome adds what it loaded, what it could not load, and why."""
     result = Measurement()
     by_place: Dict[Place, Amount] = {}
+    missing = dict.fromkeys(Missing.__dataclass_fields__, 0)
     for row in rows:
         place = place_of(row)
         job_row = outcome.get((place, row["fork"], row["segment"]), {})
@@ -149,16 +155,33 @@ def summarize(rows: Iterable[Row], outcome: Mapping[Tuple[Place, str, int], Row]
             row["wanted"], row["resident"], row["gone"], job_row.get("over_budget", 0), job_row.get("loaded", 0)
         )
         result.total.add(amount)
-        if job_row.get("failed", 0):
+        for why, blocks in missing_of(amount.missing, job_row or None).items():
+            missing[why] += blocks
+        if job_row.get("failed", 0) and job_row["reason"] != RECLAIMED:
             reason = job_row["reason"] or "unknown reason"
             result.failed[reason] = result.failed.get(reason, 0) + job_row["failed"]
         by_place.setdefault(place, Amount()).add(amount)
         result.segments.append(
             Segment(row["segment_no"], place, row["fork"], row["segment"], amount, job_row.get("reason"))
         )
+    result.missing = Missing(**missing)
     result.relations = sorted(by_place.items(), key=lambda item: _coldness(item[1]))
     result.segments.sort(key=lambda item: _coldness(item.amount))
     return result
+
+
+def missing_of(blocks: int, outcome: Optional[Mapping[str, Any]]) -> Dict[str, int]:
+    """The reasons why so many blocks of a segment are not resident; what the job had counted as resident, the kernel has taken since."""
+    if outcome is None:
+        return {"not_planned": blocks}
+    found = {"over_budget": min(blocks, outcome["over_budget"])}
+    left = blocks - found["over_budget"]
+    if outcome["reason"] == ENDED:
+        return dict(found, not_reached=left)
+    if outcome["reason"] != RECLAIMED:
+        found["failed"] = min(left, outcome["failed"])
+        left -= found["failed"]
+    return dict(found, reclaimed=left)
 
 
 def _coldness(amount: Amount) -> Tuple[int, int]:

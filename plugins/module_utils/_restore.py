@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, cast
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _deadline, _residency, _selection, _snapshot
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _deadline, _remarks, _residency, _selection, _snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Patterns
+from ansible_collections.pgfleet.cache.plugins.module_utils._remarks import Budget, Facts, Lost, Reclaim, Wait
 from ansible_collections.pgfleet.cache.plugins.module_utils._selection import Selection, Wish
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
     BLOCK_BYTES,
@@ -32,6 +34,8 @@ WAIT_TIMEOUT = 3600
 STOPPING = 5  # seconds that a job may take to notice its own time limit
 DEADLINE_SLACK = 5  # seconds by which a job that was started for a deadline may seem to miss it
 NOT_FINISHED = "Not finished within wait_timeout of %s: %s"
+WAITS = "waits for another restore on this host"
+BEGINNING = 1  # seconds that a job may take to begin before it is left alone
 LOST_JOB = "Job %d was restoring %s: the view residency_jobs tells how far it came."
 LONGEST_WAIT = 2147483647  # seconds
 OBJECT_IN_USE = "55006"  # SQLSTATE
@@ -40,10 +44,17 @@ TELLING = 2048  # blocks that a job must have loaded to tell a rate: of fewer, s
 
 _JOBS = """
 SELECT job, snapshot, generation, state, wanted, settled, loaded, extra, over_budget, failed, budget_bytes, rate_bytes, time_limit,
-       buffers_wanted, buffers_resident, buffers_loaded, message,
+       buffers_wanted, buffers_resident, buffers_loaded, message, extract(epoch FROM started_at)::float8 AS started,
        coalesce(extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at), 0)::float8 AS seconds
 FROM @extschema@.residency_jobs
 """
+_BUDGET = """
+SELECT memory_available_bytes AS available, cgroup_headroom_bytes AS cgroup_headroom, dirty_bytes AS dirty, reserve_bytes AS reserve,
+       hot_bytes AS hot, restored_elsewhere_bytes AS restored_elsewhere
+FROM @extschema@.residency_budget()
+"""
+# whether the server runs in the network namespace of this process, so that the kernel is the same
+_HERE = "SELECT pg_catalog.inet_server_addr() = pg_catalog.inet_client_addr() AS here, pg_catalog.pg_backend_pid() AS pid"
 _START = "SELECT @extschema@.residency_restore_start(%s::text, %s::jsonb) AS job"
 # of the newest ones; a job with a rate of its own tells that rate, not the host's
 _SPEED = """
@@ -76,6 +87,7 @@ class Options:
     fallback_relations: List[str]
     min_residency: float
     max_gone: float
+    max_age: Optional[float]
     budget: Optional[int]
     rate: Optional[int]
     deadline: Optional[str]
@@ -85,6 +97,7 @@ class Options:
     wait: bool
     wait_timeout: int
     wait_sleep: float
+    waited: Optional[Dict[str, Any]] = None
 
     def wish(self) -> Wish:
         return Wish(
@@ -143,6 +156,8 @@ def restore(session: Session, options: Options, check_mode: bool) -> Dict[str, A
         forecast: Optional[Forecast] = _forecast(
             session, min(before.measurement.total.missing, job["budget_bytes"] // BLOCK_BYTES), options
         )
+        if not options.wait:
+            job = _begun(session, job, options)
     else:
         forecast = None
         loaded_before, awaited = job["loaded"], job["state"] in RUNNING
@@ -150,8 +165,10 @@ def restore(session: Session, options: Options, check_mode: bool) -> Dict[str, A
             _require_same(session, job, _select(session, snapshot, None, options), options)
 
     try:
+        seen = _seen(options.waited, job)
         if options.wait and not check_mode:
-            job = _wait(session, job, options, forecast is not None)
+            job, seen = _wait(session, job, options, forecast is not None, seen)
+        job["waited"] = _waited(seen, job)
         job.update(loaded_before=loaded_before, awaited=awaited)
         if job["state"] in RUNNING:
             result = _progress(session, snapshot, job, forecast)
@@ -196,6 +213,8 @@ def empty_result() -> Dict[str, Any]:
     return {
         "changed": False,
         "snapshot": None,
+        "snapshot_age": None,
+        "snapshot_thin": None,
         "job": None,
         "state": None,
         "reached": None,
@@ -212,6 +231,10 @@ def empty_result() -> Dict[str, Any]:
         "gone": None,
         "rewritten": None,
         "failed_blocks": 0,
+        "reclaimed": None,
+        "not_reached": None,
+        "waited": None,
+        "remarks": [],
         "residency": None,
         "gone_percent": None,
         "budget_bytes": None,
@@ -238,6 +261,8 @@ def _find(session: Session, options: Options) -> Tuple[Optional[Row], Optional[R
     snapshot = None
     if not options.fallback_relations or _snapshot.select(_snapshot.list_all(session), name.partition("@")[0]):
         snapshot = _snapshot.find(session, name)
+        if options.max_age is not None:
+            _snapshot.require_newer(snapshot, options.max_age)
     running = session.row(_JOBS + " WHERE state = ANY (%s)", (list(RUNNING),))
     if running is not None and _job_label(running) != _label(snapshot):
         raise ResidencyError(
@@ -301,7 +326,16 @@ def _start(session: Session, snapshot: Optional[Row], selection: Selection, opti
     return _job(session, number)
 
 
-def _wait(session: Session, job: Row, options: Options, started: bool) -> Row:
+def _begun(session: Session, job: Row, options: Options) -> Row:
+    """Its worker is there within a moment, and knows then whether the job has to wait for another."""
+    end = time.monotonic() + BEGINNING
+    while job["state"] == "starting" and time.monotonic() < end:
+        time.sleep(min(options.wait_sleep, 0.05))
+        job = _job(session, job["job"])
+    return job
+
+
+def _wait(session: Session, job: Row, options: Options, started: bool, seen: Optional[Dict[str, Any]]) -> Tuple[Row, Optional[Dict[str, Any]]]:
     """A job that was started here ends by itself at its limit, and is given the time to."""
     end = time.monotonic() + options.wait_timeout + (STOPPING if started else 0)
     while job["state"] in RUNNING:
@@ -310,7 +344,23 @@ def _wait(session: Session, job: Row, options: Options, started: bool) -> Row:
             break
         time.sleep(min(options.wait_sleep, left))
         job = _job(session, job["job"])
-    return job
+        seen = _seen(seen, job)
+    return job, seen
+
+
+def _seen(earlier: Optional[Dict[str, Any]], job: Row) -> Optional[Dict[str, Any]]:
+    """A job that has its turn does not know any more that it has waited, and for whom."""
+    if job["state"] != "waiting":
+        return earlier
+    return {"reason": (job["message"] or WAITS).partition(" since ")[0], "since": job["started"]}
+
+
+def _waited(seen: Optional[Dict[str, Any]], job: Row) -> Optional[Dict[str, Any]]:
+    """The same with its seconds: when its turn has come, a job starts anew."""
+    if seen is None or seen.get("reason") is None or seen.get("since") is None or job["started"] is None:
+        return None
+    began = job["started"] - seen["since"]
+    return {"reason": seen["reason"], "since": seen["since"], "seconds": round(began if began > 0 else job["seconds"], 3)}
 
 
 def _speed(session: Session, options: Options) -> Optional[_deadline.Speed]:
@@ -332,7 +382,12 @@ def _result(
     result = empty_result()
     result["queries"] = session.queries
     if snapshot is not None:
-        result.update(snapshot=_snapshot.full_name(snapshot), warnings=snapshot["warnings"])
+        result.update(
+            snapshot=_snapshot.full_name(snapshot),
+            snapshot_age=None if snapshot["age"] is None else round(snapshot["age"], 3),
+            snapshot_thin=snapshot["thin"],
+            warnings=snapshot["warnings"],
+        )
     if job is not None:
         result.update(
             job=job["job"],
@@ -349,6 +404,7 @@ def _result(
             budget_bytes=job["budget_bytes"],
             seconds=round(job["seconds"], 3),
             bytes_per_second=int(job["loaded"] * BLOCK_BYTES / job["seconds"]) if job["seconds"] > 0 else 0,
+            waited=job.get("waited"),
             changed=job["loaded"] > job.get("loaded_before", 0) or bool(job["buffers_loaded"] and job.get("awaited", False)),
         )
     if selection is not None:
@@ -361,6 +417,8 @@ def _result(
             rewritten=selection.rewritten_blocks,
             residency=total.residency,
             gone_percent=total.gone_percent,
+            reclaimed=selection.measurement.missing.reclaimed,
+            not_reached=selection.measurement.missing.not_reached,
             warnings=result["warnings"] + selection.warnings,
         )
     return result
@@ -391,7 +449,7 @@ def _progress(session: Session, snapshot: Optional[Row], job: Row, forecast: Opt
     result = _result(session, snapshot, job, None)
     result["msg"] = "Job %d %s %s: %s of %s done, %s loaded in %s." % (
         job["job"],
-        "%s before" % (job["message"] or "waits for another restore on this host") if job["state"] == "waiting" else "restores",
+        "%s before" % (job["message"] or WAITS) if job["state"] == "waiting" else "restores",
         _label(snapshot),
         human_percent(result["progress"]),
         human_blocks(result["wanted"]),
@@ -463,9 +521,12 @@ def _plan(
         _add_forecast(result, forecast)
     else:
         result.update(expected_seconds=0.0, msg=_resident_already(snapshot, selection))
+    result = _with_rows(result, session, selection, _selection.expect(selection, fits))
+    result["remarks"] = _remarks.remarks(_facts(session, result, None, selection, options))
+    result["msg"] = " ".join([result["msg"], *result["remarks"]])
     if result["gone_percent"] > options.max_gone:
         result["warnings"].append("%s: the real run would fail." % _too_much_gone(result, options))
-    return _with_rows(result, session, selection, _selection.expect(selection, fits))
+    return result
 
 
 def _judge(
@@ -482,13 +543,14 @@ def _judge(
         _add_forecast(result, forecast)
     if job is None:
         result.update(state="done", progress=100.0, expected_seconds=0.0)
+    result["remarks"] = _remarks.remarks(_facts(session, result, job, selection, options))
     shortcomings = _shortcomings(result, options)
     result["reached"] = not shortcomings
     if shortcomings:
         # Ansible prints the result of a failed task, for every host: what is complete has no place in it
         for rows in ("relations", "segments"):
             result[rows] = [row for row in result[rows] if row["resident"] < row["wanted"]]
-        raise ResidencyError(_failure(result, shortcomings, snapshot, job, selection, options), result)
+        raise ResidencyError(_failure(result, shortcomings, snapshot), result)
     result["msg"] = _success(snapshot, job, selection, result)
     return result
 
@@ -521,32 +583,21 @@ def _too_much_gone(result: Dict[str, Any], options: Options) -> str:
     )
 
 
-def _failure(
-    result: Dict[str, Any],
-    shortcomings: List[str],
-    snapshot: Optional[Row],
-    job: Optional[Row],
-    selection: Selection,
-    options: Options,
-) -> str:
-    sentences = ["%s: %s." % (_subject(snapshot), "; ".join(shortcomings))]
-    sentences += _remarks(result, job, selection)
+def _failure(result: Dict[str, Any], shortcomings: List[str], snapshot: Optional[Row]) -> str:
+    sentences = ["%s: %s." % (_subject(snapshot), "; ".join(shortcomings)), *_buffers(result), *result["remarks"]]
     coldest = [
         "%s (%s of %s resident)" % (_residency.label(row), human_blocks(row["resident"]), human_blocks(row["wanted"]))
         for row in result["relations"][:NAMED]
         if row["resident"] < row["wanted"] - row["gone"]
     ]
-    gone = ["%s (%s)" % (_residency.label(row), human_blocks(row["gone"])) for row in result["relations"][:NAMED] if row["gone"]]
     if coldest:
         sentences.append("Coldest: %s." % ", ".join(coldest))
-    if gone and result["gone_percent"] > options.max_gone:
-        sentences.append("Gone: %s." % ", ".join(gone))
     return " ".join(sentences)
 
 
 def _success(snapshot: Optional[Row], job: Optional[Row], selection: Selection, result: Dict[str, Any]) -> str:
     if job is None:
-        return _resident_already(snapshot, selection)
+        return " ".join([_resident_already(snapshot, selection), *result["remarks"]])
     total = selection.measurement.total
     sentences = [
         "%s: %s of %s is resident; loaded %s in %s, %s/s."
@@ -559,7 +610,7 @@ def _success(snapshot: Optional[Row], job: Optional[Row], selection: Selection, 
             human_bytes(result["bytes_per_second"]),
         )
     ]
-    return " ".join(sentences + _remarks(result, job, selection))
+    return " ".join(sentences + _buffers(result) + result["remarks"])
 
 
 def _subject(snapshot: Optional[Row]) -> str:
@@ -567,22 +618,60 @@ def _subject(snapshot: Optional[Row]) -> str:
     return label if snapshot else label[0].upper() + label[1:]
 
 
-def _remarks(result: Dict[str, Any], job: Optional[Row], selection: Selection) -> List[str]:
-    remarks = []
-    if result["buffers_wanted"]:
-        remarks.append(
-            "Of %s that were in shared buffers %s are." % (human_blocks(result["buffers_wanted"]), human_blocks(result["buffers_resident"]))
-        )
-    if result["over_budget"]:
-        remarks.append(
-            "%s did not fit the memory budget of %s."
-            % (human_blocks(result["over_budget"]), human_bytes(result["budget_bytes"]))
-        )
-    for reason, blocks in sorted(selection.measurement.failed.items()):
-        remarks.append("%s failed: %s." % (human_blocks(blocks), reason.rstrip(".")))
-    if job is not None and job["message"]:
-        remarks.append("Job %d, %s: %s." % (job["job"], job["state"], job["message"].rstrip(".")))
-    return remarks
+def _buffers(result: Dict[str, Any]) -> List[str]:
+    if not result["buffers_wanted"]:
+        return []
+    return ["Of %s that were in shared buffers %s are." % (human_blocks(result["buffers_wanted"]), human_blocks(result["buffers_resident"]))]
+
+
+def _facts(session: Session, result: Dict[str, Any], job: Optional[Row], selection: Selection, options: Options) -> Facts:
+    measured = selection.measurement
+    lost = [
+        Lost(_residency.label(row), row["gone"], place in selection.rewritten)
+        for row, (place, dummy) in zip(result["relations"], measured.relations)
+        if row["gone"]
+    ]
+    facts: Dict[str, Any] = {
+        "gone": measured.total.gone,
+        "gone_percent": measured.total.gone_percent,
+        "lost": sorted(lost, key=lambda one: -one.blocks),
+        "reclaim": _reclaim(session),
+    }
+    if job is None:
+        return Facts(**facts)
+    if measured.missing.over_budget:
+        row = session.only_row(_BUDGET)
+        facts["budget"] = Budget(**{name: row[name] for name in Budget.__dataclass_fields__})
+    if result["waited"] is not None:
+        facts["wait"] = Wait(result["waited"]["reason"], result["waited"]["seconds"])
+    return Facts(
+        missing=measured.missing,
+        job=job["job"],
+        state=job["state"],
+        message=job["message"],
+        limit=_limit(options) if job["state"] == "canceled" else None,
+        failures=measured.failed,
+        budget_bytes=result["budget_bytes"],
+        budget_option=options.budget,
+        **facts
+    )
+
+
+def _limit(options: Options) -> Optional[str]:
+    """The deadline, if it is over; else the job had another end."""
+    if options.deadline is None:
+        return None
+    left = (_deadline.parse(options.deadline) - datetime.now(timezone.utc)).total_seconds()
+    return "the deadline %s" % options.deadline if left <= DEADLINE_SLACK else None
+
+
+def _reclaim(session: Session) -> Reclaim:
+    """Of the server's host, if it is this one."""
+    peer = session.peer()
+    if peer is not None:
+        return _capabilities.reclaim(peer.pid)
+    found = session.only_row(_HERE)
+    return _capabilities.reclaim(found["pid"]) if found["here"] else Reclaim()
 
 
 def _resident_already(snapshot: Optional[Row], selection: Selection) -> str:

@@ -15,6 +15,26 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import Resid
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable, printable_lines, shown
 
 
+class Module(AnsibleModule):
+    """One that logs in. Hides a password in an option that is no secret as a whole, and whatever other options are wrong.
+
+    AnsibleModule fails because of wrong suboptions before it has collected what is not to be shown.
+    """
+
+    def _log_invocation(self) -> None:
+        """In the log of the host."""
+        self.no_log_values.update(_connection.secrets(self.params))
+        super()._log_invocation()
+
+    def exit_json(self, **kwargs: Any) -> Any:
+        self.no_log_values.update(_connection.secrets(self.params))
+        super().exit_json(**kwargs)
+
+    def fail_json(self, msg: str, **kwargs: Any) -> Any:
+        self.no_log_values.update(_connection.secrets(self.params))
+        super().fail_json(msg, **kwargs)
+
+
 def finish(module: AnsibleModule, run: Callable[[AnsibleModule], Dict[str, Any]], empty: Dict[str, Any]) -> None:
     """Run, and end the module; ``empty`` has the keys that every result has."""
     failure = None

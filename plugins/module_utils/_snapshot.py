@@ -8,14 +8,15 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _residency
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, data_directory_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Place
-from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks, human_bytes
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_age, human_blocks, human_bytes, human_seconds
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 GENERATION = re.compile(r"@[1-9][0-9]{0,8}")
@@ -24,6 +25,10 @@ AS_FULL = 50  # as the server has it: a generation takes the fullest's place whe
 UNREADABLE = "it cannot be read"
 KEEP = 2  # generations of a name, unless the user says otherwise
 LARGEST_KEEP = 1000000
+LARGEST_DAYS = 36500
+SEGMENT_BYTES = 64  # that a snapshot takes for a segment beside the map, at the most
+NAME_BYTES = 128  # that it takes about for the name of a relation
+DAY = 86400  # seconds
 
 COLUMNS = (
     "name",
@@ -46,8 +51,12 @@ COLUMNS = (
     "thin",
     "current",
     "measure",
+    "age",
 )
-_TAKE = "SELECT %s FROM @extschema@.residency_snapshot(%%s::text, %%s::int4, %%s::bool)" % ", ".join(COLUMNS)
+# by the server's clock, and for all of a list by the same moment
+_AGE = "CASE WHEN taken_at IS NOT NULL THEN greatest(0, extract(epoch FROM statement_timestamp() - taken_at))::float8 END AS age"
+_COLUMNS = ", ".join((*COLUMNS[:-1], _AGE))
+_TAKE = "SELECT %s FROM @extschema@.residency_snapshot(%%s::text, %%s::int4, %%s::bool)" % _COLUMNS
 _DROP = "SELECT @extschema@.residency_drop_snapshot(%s::text) AS removed"
 
 
@@ -63,11 +72,13 @@ def check_name(name: str, generation_allowed: bool) -> None:
         raise ResidencyError("A new snapshot gets its own generation: give the name as '%s'." % bare)
 
 
-def check_options(name: str, keep: Optional[int], present: bool) -> None:
+def check_options(name: str, keep: Optional[int], present: bool, keep_days: Optional[float] = None) -> None:
     if present or not is_pattern(name):
         check_name(name, generation_allowed=not present)
     elif not PATTERN.fullmatch(name):
         raise ResidencyError("'%s' is no pattern for snapshots: letters, digits, '_', '.', '-', '*' and '?', 63 at most." % name)
+    if keep_days is not None:
+        check_days("keep_days", keep_days)
     if keep is None:
         return
     if present and keep < 1:
@@ -80,6 +91,11 @@ def check_options(name: str, keep: Optional[int], present: bool) -> None:
         raise ResidencyError("keep and one generation do not go together: give the name as '%s'." % name.partition("@")[0])
 
 
+def check_days(option: str, days: float) -> None:
+    if not 0 < days <= LARGEST_DAYS:
+        raise ResidencyError("%s is %g: it has to be more than 0 and at most %d." % (option, days, LARGEST_DAYS))
+
+
 def is_pattern(name: str) -> bool:
     return "*" in name or "?" in name
 
@@ -89,7 +105,7 @@ def full_name(snapshot: Row) -> str:
 
 
 def list_all(session: Session) -> List[Row]:
-    return session.rows("SELECT %s FROM @extschema@.residency_snapshots() ORDER BY name, generation" % ", ".join(COLUMNS))
+    return session.rows("SELECT %s FROM @extschema@.residency_snapshots() ORDER BY name, generation" % _COLUMNS)
 
 
 def select(snapshots: List[Row], name: str) -> List[Row]:
@@ -107,6 +123,11 @@ def superseded(snapshots: List[Row], name: str, keep: int) -> List[Row]:
     fitting = [one for one in snapshots if fnmatch.fnmatchcase(one["name"], name)] if is_pattern(name) else select(snapshots, name)
     fitting.sort(key=rank)
     return fitting[: len(fitting) - keep] if keep else fitting
+
+
+def older(snapshots: Iterable[Row], days: Optional[float]) -> List[Row]:
+    """Of these, the ones that are older. One that cannot be read has no age."""
+    return [one for one in snapshots if days is not None and one["age"] is not None and one["age"] > days * DAY]
 
 
 def none_called(snapshots: List[Row], name: Optional[str]) -> str:
@@ -131,20 +152,46 @@ def find(session: Session, name: str, asked: Optional[str] = None) -> Row:
 
 def _thin_warnings(snapshots: List[Row], snapshot: Row, asked: str) -> List[str]:
     if snapshot["thin"]:
+        meant = _meant(select(snapshots, snapshot["name"]))
         return [
-            "%s is thin: it holds %s, and the fullest generation before it held %s."
-            % (full_name(snapshot), human_blocks(snapshot["wanted"]), human_blocks(snapshot["measure"]))
+            "%s is thin: it holds %s, and the fullest generation before it held %s.%s"
+            % (
+                full_name(snapshot),
+                human_blocks(snapshot["wanted"]),
+                human_blocks(snapshot["measure"]),
+                " '%s' means %s." % (snapshot["name"], _dated(meant)) if meant is not None and meant is not snapshot else "",
+            )
         ]
     newer = [full_name(one) for one in select(snapshots, asked) if one["thin"] and one["generation"] > snapshot["generation"]]
     if not newer:
         return []
     return [
         "'%s' means %s: %s newer and thin (less than half as full)."
-        % (asked, full_name(snapshot), newer[0] + " is" if len(newer) == 1 else "%s to %s are" % (newer[0], newer[-1]))
+        % (asked, _dated(snapshot), newer[0] + " is" if len(newer) == 1 else "%s are" % _listed(newer))
     ]
 
 
-def take(session: Session, name: str, keep: int, force: bool, check_mode: bool) -> Dict[str, Any]:
+def _listed(names: Sequence[str]) -> str:
+    return "%s to %s" % (names[0], names[-1]) if len(names) > 2 else " and ".join(names)
+
+
+def _dated(snapshot: Row) -> str:
+    return full_name(snapshot) + ("" if snapshot["age"] is None else ", from %s ago" % human_age(snapshot["age"]))
+
+
+def require_newer(snapshot: Row, most: float) -> None:
+    """Refuses one that is older than so many seconds."""
+    if snapshot["age"] <= most:
+        return
+    raise ResidencyError(
+        "Snapshot %s is from %s ago, and max_age is %s: save a new one when the caches are warm (module residency_snapshot, playbook"
+        " pgfleet.cache.snapshot), or raise max_age (cache_warmup_max_age).%s"
+        % (full_name(snapshot), human_age(snapshot["age"]), human_seconds(most), "".join(" " + warning for warning in snapshot["warnings"])),
+        {"snapshot": full_name(snapshot), "snapshot_age": round(snapshot["age"], 3), "snapshot_thin": snapshot["thin"]},
+    )
+
+
+def take(session: Session, name: str, keep: int, force: bool, check_mode: bool, keep_days: Optional[float] = None) -> Dict[str, Any]:
     generations = select(list_all(session), name)
     previous = _previous(generations)
     before, names_before = _contents(session, previous)
@@ -158,9 +205,9 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool) 
                     % (full_name(one), one["problem"].rstrip("."))
                 )
         session.record(_TAKE, (name, keep, force))
-        wanted = {
-            _residency.place_of(row): _caches.cached(row) for row in _caches.by_relation(session)[1] if _caches.cached(row)
-        }
+        rows = [row for row in _caches.by_relation(session)[1] if _caches.cached(row)]
+        wanted = {_residency.place_of(row): _caches.cached(row) for row in rows}
+        _require_room(session, _file_bytes(previous, rows))
         names = _names.at_places(wanted, session)
         result = _result(session, True)
         measure, fullest = (0, None) if force else _measure(session, generations)
@@ -168,6 +215,10 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool) 
         if blocks < measure // 2:
             thin = _thin("The new generation would be", blocks, measure, _meant(generations))
         removed = _removed_by(generations, keep, thin is not None, fullest if blocks < measure - measure // AS_FULL else None)
+        aged = _removed_by_age(generations, keep_days, thin is not None, None if force else fullest, blocks, measure)
+        aged = [one for one in aged if full_name(one) not in removed]
+        for one in aged:
+            session.record(_DROP, (full_name(one),))
         result["msg"] = "Would save %s that are cached now as '%s'." % (human_blocks(blocks), name)
     else:
         snapshot = session.change(_TAKE, (name, keep, force))[0]
@@ -176,6 +227,7 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool) 
         there = {full_name(one) for one in now}
         removed = [full_name(one) for one in generations if full_name(one) not in there]
         wanted, names = _contents(session, snapshot)
+        aged = _drop_aged(session, snapshot, now, keep_days, force)
         result = _result(session, True)
         result["snapshot"] = plain(snapshot)
         if snapshot["thin"]:
@@ -187,9 +239,12 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool) 
             snapshot["segments"],
             human_bytes(snapshot["file_bytes"]),
         )
-    result["removed"] = removed
-    if removed:
-        result["msg"] += " keep is %d: %s %s." % (keep, "would remove" if check_mode else "removed", ", ".join(removed))
+    by_age = [full_name(one) for one in aged]
+    result["removed"] = [full_name(one) for one in generations if full_name(one) in removed + by_age]
+    result["thin"] = thin is not None
+    for limit, names_removed in (("keep is %d" % keep, removed), ("keep_days is %g" % (keep_days or 0), by_age)):
+        if names_removed:
+            result["msg"] += " %s: %s %s." % (limit, "would remove" if check_mode else "removed", ", ".join(names_removed))
     result["warnings"] += ([thin] if thin else []) + _names.unnamed_warnings(names)
     changes = compare(before, names_before, wanted, names)
     result["relations"] = [
@@ -206,17 +261,24 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool) 
     result["diff"] = {
         "before_header": full_name(previous) if previous else "no snapshot '%s'" % name,
         "after_header": "what is cached now" if check_mode else label,
-        "before": _lines(shown, "wanted_before"),
+        "before": _lines(shown, "wanted_before") + "".join(
+            "generation %s: %s\n" % (_dated(one), human_blocks(one["wanted"] or 0)) for one in generations if full_name(one) in result["removed"]
+        ),
         "after": _lines(shown, "wanted"),
     }
     return result
 
 
-def drop(session: Session, name: str, keep: int, check_mode: bool) -> Dict[str, Any]:
+def drop(session: Session, name: str, keep: int, check_mode: bool, keep_days: Optional[float] = None) -> Dict[str, Any]:
     """One by one, so that what is saved meanwhile stays."""
     snapshots = list_all(session)
     chosen = superseded(snapshots, name, keep)
     result = _result(session, False)
+    if keep_days is not None:
+        result["warnings"] += [
+            "%s stays: its age is not known, since %s." % (full_name(one), (one["problem"] or UNREADABLE).rstrip(".")) for one in chosen if one["age"] is None
+        ]
+        chosen = older(chosen, keep_days)
     removed = []
     if check_mode and chosen:
         session.require_execute("residency_drop_snapshot(text)")
@@ -229,12 +291,15 @@ def drop(session: Session, name: str, keep: int, check_mode: bool) -> Dict[str, 
     result["changed"] = bool(removed)
     result["removed"] = [full_name(one) for one in removed]
     if removed:
-        result["msg"] = "%s %s of snapshot%s '%s'." % (
+        result["msg"] = "%s %s of snapshot%s '%s'%s." % (
             "Would remove" if check_mode else "Removed",
             _generations(len(removed)),
             "s" if is_pattern(name) else "",
             name,
+            "" if keep_days is None else " older than %s" % _days(keep_days),
         )
+    elif keep_days is not None:
+        result["msg"] = "There is no generation of '%s' older than %s%s." % (name, _days(keep_days), " beyond the newest %d" % keep if keep else "")
     elif keep:
         result["msg"] = "There %s no more than %s of '%s'." % ("is" if keep == 1 else "are", _generations(keep), name)
     else:
@@ -253,6 +318,7 @@ def empty_result() -> Dict[str, Any]:
     return {
         "changed": False,
         "snapshot": None,
+        "thin": None,
         "removed": [],
         "relations": [],
         "difference": None,
@@ -268,6 +334,7 @@ def plain(snapshot: Row) -> Dict[str, Any]:
         snapshot,
         taken_at=snapshot["taken_at"] and snapshot["taken_at"].isoformat(),
         system_identifier=snapshot["system_identifier"] and str(snapshot["system_identifier"]),
+        age=None if snapshot["age"] is None else round(snapshot["age"], 3),
     )
 
 
@@ -299,6 +366,38 @@ def largest(rows: Iterable[Dict[str, Any]], what: str) -> List[Dict[str, Any]]:
 
 def _result(session: Session, changed: bool) -> Dict[str, Any]:
     return dict(empty_result(), changed=changed, queries=session.queries)
+
+
+def _file_bytes(previous: Optional[Row], rows: List[Row]) -> int:
+    """What a new snapshot takes: about what the one before it did, or else a map for each relation; and the names."""
+    if previous is not None:
+        size: int = previous["file_bytes"]
+    else:
+        size = sum(SEGMENT_BYTES + min(row["blocks"] // 4, 8 * _caches.cached(row)) for row in rows)
+    return size + NAME_BYTES * len(rows)
+
+
+def _require_room(session: Session, needed: int) -> None:
+    """What would keep the server from writing the file: its own folder for snapshots may be elsewhere, by a link or a mount."""
+    # as another user, or from another host, only the server could tell
+    if session.peer() is None or os.geteuid() == 0:
+        return
+    try:
+        directory = os.path.join(data_directory_of(session), "pg_residency")
+        if not os.path.lexists(directory):
+            directory = os.path.dirname(directory)
+        elif not os.path.exists(directory):
+            raise ResidencyError(
+                "%s leads to %s, which is not there: mount or create it before a snapshot is taken." % (directory, os.path.realpath(directory))
+            )
+        room = os.statvfs(directory)
+    except OSError:  # of another user's
+        return
+    if room.f_flag & os.ST_RDONLY:
+        raise ResidencyError("%s is on a file system that is mounted read-only: a snapshot cannot be saved there." % directory)
+    free = room.f_bavail * room.f_frsize
+    if free < needed:
+        raise ResidencyError("%s has %s free, and the snapshot takes about %s: make room there." % (directory, human_bytes(free), human_bytes(needed)))
 
 
 def _previous(generations: List[Row]) -> Optional[Row]:
@@ -343,6 +442,24 @@ def _removed_by(generations: List[Row], keep: int, thin: bool, fullest: Optional
     return removed[::-1]
 
 
+def _removed_by_age(
+    generations: List[Row], days: Optional[float], thin: bool, fullest: Optional[Row], blocks: int, measure: int
+) -> List[Row]:
+    """What a new generation of so many blocks removes because of its age: nothing if it is thin, and never what a later one is compared with."""
+    protected = fullest if blocks < measure - measure // AS_FULL else None
+    return [] if thin else [one for one in older(generations, days) if one is not protected]
+
+
+def _drop_aged(session: Session, snapshot: Row, now: List[Row], days: Optional[float], force: bool) -> List[Row]:
+    """Remove what is too old beside a new generation; ``now`` is the list with that."""
+    others = [one for one in select(now, snapshot["name"]) if one["generation"] < snapshot["generation"] and not one["current"]]
+    if snapshot["thin"] or not older(others, days):
+        return []
+    measure, fullest = (0, None) if force else _measure(session, others)
+    chosen = _removed_by_age(others, days, False, fullest, snapshot["wanted"], measure)
+    return [one for one in chosen if session.change(_DROP, (full_name(one),))[0]["removed"]]
+
+
 def _thin(what: str, wanted: int, measure: int, current: Optional[Row]) -> str:
     return (
         "%s thin: it holds %s, less than half of the %s that still exist of the fullest generation.%s"
@@ -370,6 +487,10 @@ def _contents(session: Session, snapshot: Optional[Row]) -> Tuple[Dict[Place, in
 
 def _generations(count: int) -> str:
     return "%d generation%s" % (count, "" if count == 1 else "s")
+
+
+def _days(days: float) -> str:
+    return "%g day%s" % (days, "" if days == 1 else "s")
 
 
 def _lines(rows: Iterable[Dict[str, Any]], key: str) -> str:

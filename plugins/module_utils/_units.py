@@ -63,6 +63,30 @@ def human_seconds(seconds: float) -> str:
     return "%d h %d min" % (whole // 3600, whole % 3600 // 60)
 
 
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(s|m|min|h|d|w|)", re.IGNORECASE)
+_UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+LONGEST_DURATION = 100 * 365 * 86400  # seconds
+
+
+def parse_seconds(option: str, text: str) -> float:
+    """``36h``, ``90 min``, ``1.5d``; a plain number is of seconds."""
+    found = _DURATION.fullmatch(text.strip())
+    if not found:
+        raise ResidencyError("%s is '%s': it has to be a duration such as 36h; the units are s, min, h, d and w." % (option, text))
+    seconds = float(found.group(1)) * _UNIT_SECONDS[found.group(2).lower()]
+    if not 0 < seconds <= LONGEST_DURATION:
+        raise ResidencyError("%s is %s: it has to be more than 0 and at most 100 years." % (option, text.strip()))
+    return seconds
+
+
+def human_age(seconds: float) -> str:
+    """``40 s``, ``12 min``, ``26 h``, ``9 days``: rounded down, since an age need not be exact."""
+    for unit, size, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172800)):
+        if seconds < until:
+            return "%d %s" % (seconds // size, unit)
+    return "%d days" % (seconds // 86400)
+
+
 def percent(part: int, whole: int) -> float:
     """Percent with two digits, rounded down: 99.999 is not 100. Nothing of nothing is all of it."""
     if whole <= 0:

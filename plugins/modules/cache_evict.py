@@ -300,7 +300,7 @@ from typing import Any, Dict
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import module_argument_spec
 from ansible_collections.pgfleet.cache.plugins.module_utils._evict import LAYERS, empty_result, evict
-from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
@@ -308,7 +308,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
 
 
 def main() -> None:
-    module = AnsibleModule(
+    module = Module(
         argument_spec=module_argument_spec(
             scope={"type": "str", "choices": ["relation", "cluster", "host"], "default": "cluster"},
             layers={"type": "list", "elements": "str", "choices": list(LAYERS), "default": ["page_cache"]},

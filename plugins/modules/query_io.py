@@ -303,17 +303,7 @@ from typing import Any, Dict
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
 from ansible_collections.pgfleet.cache.plugins.module_utils._query_io import check_options, empty_result, measure_as_owner
-from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
-
-
-class Module(AnsibleModule):
-    """Wrong options with suboptions make AnsibleModule fail before it has collected what is not to be shown."""
-
-    def fail_json(self, msg: str, **result: Any) -> Any:
-        password = self.params.get("login_password")
-        if password:
-            self.no_log_values.add(str(password))
-        super().fail_json(msg, **result)
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:

@@ -172,7 +172,7 @@ from typing import Any, Dict
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import module_argument_spec
 from ansible_collections.pgfleet.cache.plugins.module_utils._extension import empty_result, manage
-from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
@@ -180,7 +180,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
 
 
 def main() -> None:
-    module = AnsibleModule(
+    module = Module(
         argument_spec=module_argument_spec(
             state={"type": "str", "choices": ["present", "absent"], "default": "present"},
             databases={"type": "list", "elements": "str", "default": ["postgres"]},

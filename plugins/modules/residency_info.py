@@ -378,6 +378,7 @@ snapshots:
       thin: false
       current: true
       measure: null
+      age: 42.7
 jobs:
   description:
     - At most O(limit) restore jobs, the newest first, or V(null) with PostgreSQL stopped. Counts are blocks of 8 KiB, as in
@@ -458,6 +459,8 @@ capabilities:
         pid: 29907
         limit_bytes: null
         high_bytes: null
+        high_set_by: null
+        high_used_bytes: null
         limited_by: null
         used_bytes: 2430033920
     proactive_reclaim:
@@ -523,7 +526,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     module_argument_spec,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 OPTIONS: Dict[str, Dict[str, Any]] = {
     "subset": {
@@ -581,7 +584,7 @@ def _connect(params: Dict[str, Any]) -> Session:
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=module_argument_spec(**OPTIONS), supports_check_mode=True)
+    module = Module(argument_spec=module_argument_spec(**OPTIONS), supports_check_mode=True)
     finish(module, run, _info.empty_result())
 
 

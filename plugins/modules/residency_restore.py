@@ -90,6 +90,13 @@ options:
       - Percent of the snapshot's blocks that may be gone, because a relation was dropped, truncated or rewritten.
     type: float
     default: 20
+  max_age:
+    description:
+      - Refuse a snapshot that is older than this, such as V(36h) or V(7d), before anything is loaded, in check mode too. The units are
+        V(s), V(min), V(h), V(d) and V(w); a plain number is of seconds.
+      - The age is by the clock of the server. With O(job) it is not checked.
+    type: str
+    version_added: 0.2.0
   budget:
     description:
       - Load no more than this, such as V(2GB). Units are powers of 1024.
@@ -141,6 +148,12 @@ options:
       - Seconds between two looks at the job.
     type: float
     default: 1
+  waited:
+    description:
+      - RV(waited) of the task that started O(job). Without it, a job that waited for another restore before this task began does not
+        know that any more.
+    type: dict
+    version_added: 0.2.0
 attributes:
   check_mode:
     support: full
@@ -168,6 +181,13 @@ EXAMPLES = r"""
   pgfleet.cache.residency_restore:
     name: warm
     min_residency: 95
+  become: true
+  become_user: postgres
+
+- name: Restore only what was saved since yesterday noon, and refuse anything older
+  pgfleet.cache.residency_restore:
+    name: warm
+    max_age: 36h
   become: true
   become_user: postgres
 
@@ -216,6 +236,7 @@ EXAMPLES = r"""
   pgfleet.cache.residency_restore:
     name: warm
     job: "{{ started.job | default(omit, true) }}"
+    waited: "{{ started.waited | default(omit, true) }}"
   become: true
   become_user: postgres
 """
@@ -238,6 +259,17 @@ snapshot:
   returned: always
   type: str
   sample: warm@3
+snapshot_age:
+  description: Seconds since RV(snapshot) was taken, by the clock of the server. V(null) without one.
+  returned: always
+  type: float
+  sample: 93784.2
+snapshot_thin:
+  description:
+    - Whether RV(snapshot) is thin, as only a generation that is asked for by its number is, or one without a better one. V(null) without one.
+  returned: always
+  type: bool
+  sample: false
 job:
   description: Number of the job, V(null) when there was nothing to load and in check mode.
   returned: always
@@ -320,6 +352,43 @@ failed_blocks:
   returned: always
   type: int
   sample: 0
+reclaimed:
+  description: Blocks of RV(missing) that were resident during the restore, and that the kernel has reclaimed since. V(null) as long as the job runs.
+  returned: always
+  type: int
+  sample: 0
+not_reached:
+  description: Blocks of RV(missing) that were not loaded before the job ended. V(null) as long as it runs.
+  returned: always
+  type: int
+  sample: 0
+waited:
+  description: For what the job waited before its turn came. V(null) if it did not wait, or before this task looked at it.
+  returned: always
+  type: dict
+  contains:
+    reason:
+      description: The restore that was in front, by its data directory and the process that works on it.
+      type: str
+      sample: waits for the restore of "/var/lib/postgresql/15/other" (pid 4711)
+    since:
+      description: When the wait began, in seconds since 1970.
+      type: float
+      sample: 1795332010.5
+    seconds:
+      description: How long it was, or has been so far.
+      type: float
+      sample: 12.3
+remarks:
+  description:
+    - What is not perfect, and why, a sentence each. RV(msg) has them too.
+    - All reasons why RV(residency) is below 100, what is gone, for whom the job waited, and what takes pages away on this host although
+      memory is free (DAMON, C(memory.high)), as far as it is the server's host.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - "8.13 MB was in memory during the restore, and the kernel has reclaimed it since."
 residency:
   description: Percent of the blocks that still exist which are resident. V(null) as long as the job runs.
   returned: always
@@ -485,8 +554,8 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     module_argument_spec,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError
-from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
-from ansible_collections.pgfleet.cache.plugins.module_utils._units import parse_bytes
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import parse_bytes, parse_seconds
 
 OPTIONS: Dict[str, Dict[str, Any]] = {
     "name": {"type": "str"},
@@ -498,6 +567,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "fallback_relations": {"type": "list", "elements": "str", "default": []},
     "min_residency": {"type": "float", "default": 90},
     "max_gone": {"type": "float", "default": 20},
+    "max_age": {"type": "str"},
     "budget": {"type": "str"},
     "rate": {"type": "str"},
     "deadline": {"type": "str"},
@@ -507,13 +577,16 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": _restore.WAIT_TIMEOUT},
     "wait_sleep": {"type": "float", "default": 1},
+    "waited": {"type": "dict"},
 }
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
     params = module.params
-    sizes = {option: parse_bytes(option, params[option]) for option in ("budget", "rate") if params[option] is not None}
-    options = _restore.Options(**dict({option: params[option] for option in OPTIONS}, **sizes))
+    parsed: Dict[str, float] = {option: parse_bytes(option, params[option]) for option in ("budget", "rate") if params[option] is not None}
+    if params["max_age"] is not None:
+        parsed["max_age"] = parse_seconds("max_age", params["max_age"])
+    options = _restore.Options(**dict({option: params[option] for option in OPTIONS}, **parsed))
     _restore.check_options(options)
     try:
         with closing(connect(params)) as session:
@@ -528,7 +601,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
 
 
 def main() -> None:
-    module = AnsibleModule(
+    module = Module(
         argument_spec=module_argument_spec(**OPTIONS),
         required_one_of=[("name", "job")],
         supports_check_mode=True,

@@ -50,6 +50,15 @@ options:
         before others.
       - The default is 2, and 0 with O(state=absent).
     type: int
+  keep_days:
+    description:
+      - Generations of O(name) that are older than this many days are removed too, after a new one was saved. Decimals are allowed.
+      - The fullest one stays, until a new one holds as much, and a thin one removes none by age.
+      - With O(state=absent) only generations that are older are removed, and of these none of the newest O(keep). Nothing else protects them
+        then. One that cannot be read has no age, and stays.
+      - The age is by the clock of the server. Without this option the age does not matter.
+    type: float
+    version_added: 0.2.0
   force:
     description:
       - Whether the new generation is what O(name) means from now on, however little it holds. Later ones are compared with it,
@@ -109,6 +118,14 @@ EXAMPLES = r"""
     name: nightly-*
     state: absent
     keep: 7
+  become: true
+  become_user: postgres
+
+- name: Keep what is not older than a week, and at most seven generations
+  pgfleet.cache.residency_snapshot:
+    name: nightly
+    keep: 7
+    keep_days: 7
   become: true
   become_user: postgres
 
@@ -213,6 +230,15 @@ snapshot:
           V(null) when there was none, or when pg_residency took it before version 0.3.0.
       type: int
       sample: 44102
+    age:
+      description: Seconds since it was taken, by the clock of the server. V(null) when it cannot be read.
+      type: float
+      sample: 0.041
+thin:
+  description: Whether the new generation is thin, or would be in check mode. V(null) for O(state=absent) and on failure.
+  returned: always
+  type: bool
+  sample: false
 removed:
   description: Generations that were removed, or would be in check mode.
   returned: always
@@ -324,21 +350,21 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     module_argument_spec,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError
-from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
     params = module.params
     present = params["state"] == "present"
     keep = params["keep"]
-    _snapshot.check_options(params["name"], keep, present)
+    _snapshot.check_options(params["name"], keep, present, params["keep_days"])
     try:
         with closing(connect(params)) as session:
             attach_extension(session)
             if present:
                 keep = _snapshot.KEEP if keep is None else keep
-                return _snapshot.take(session, params["name"], keep, params["force"], module.check_mode)
-            return _snapshot.drop(session, params["name"], keep or 0, module.check_mode)
+                return _snapshot.take(session, params["name"], keep, params["force"], module.check_mode, params["keep_days"])
+            return _snapshot.drop(session, params["name"], keep or 0, module.check_mode, params["keep_days"])
     except NotInstalledError as error:
         if not module.check_mode:
             raise
@@ -352,11 +378,12 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
 
 
 def main() -> None:
-    module = AnsibleModule(
+    module = Module(
         argument_spec=module_argument_spec(
             name={"type": "str", "required": True},
             state={"type": "str", "choices": ["present", "absent"], "default": "present"},
             keep={"type": "int"},
+            keep_days={"type": "float"},
             force={"type": "bool", "default": False},
         ),
         supports_check_mode=True,

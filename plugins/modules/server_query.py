@@ -91,7 +91,7 @@ from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
-from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 from ansible_collections.pgfleet.cache.plugins.module_utils._server_query import ask, empty_result
 
 
@@ -101,7 +101,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
 
 
 def main() -> None:
-    module = AnsibleModule(
+    module = Module(
         argument_spec=module_argument_spec(
             query={"type": "str", "required": True},
             named_args={"type": "dict", "default": {}},

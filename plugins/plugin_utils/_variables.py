@@ -25,7 +25,7 @@ from ansible.module_utils.common.validation import (
     check_type_int,
     check_type_str,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils import _deadline, _snapshot, _units
+from ansible_collections.pgfleet.cache.plugins.module_utils import _connection, _deadline, _snapshot, _units
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
@@ -80,6 +80,23 @@ def _moment(name: str, value: str) -> None:
     _named(name, value, lambda text: _deadline.seconds_left(_deadline.parse(text)))
 
 
+def _duration(name: str, value: Any) -> None:
+    _units.parse_seconds(name, str(value))
+
+
+def _days(name: str, value: Any) -> None:
+    try:
+        days = check_type_float(str(value) if isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        raise ResidencyError("%s is %s: it has to be a number of days." % (name, _shown(value, {}))) from None
+    _snapshot.check_days(name, days)
+
+
+def _no_connection_string(name: str, value: str) -> None:
+    if _connection.CONNECTION_STRING.search(str(value)):
+        raise ResidencyError("%s is a connection string: give its parts as variables, and the password as pgfleet_login_password." % name)
+
+
 def _batches(name: str, value: Any) -> None:
     sizes = value if isinstance(value, list) else as_list(value)
     if not sizes or not all(re.fullmatch("[1-9][0-9]*%?", str(one)) for one in sizes):
@@ -98,12 +115,16 @@ FORMS: Dict[str, Callable[[str, Any], None]] = {
     "cold_test_serial": _batches,
     "cache_restart_snapshot": _snapshot_name,
     "cache_cold_test_snapshot": _snapshot_or_generation,
+    "cache_snapshot_keep_days": _days,
     "cache_snapshot_name": _snapshot_name,
     "cache_warmup_budget": _size,
     "cache_warmup_deadline": _moment,
+    "cache_warmup_max_age": _duration,
     "cache_warmup_max_io_pressure": lambda name, value: _number(name, value, check_type_int),
     "cache_warmup_rate": _size,
     "cache_warmup_snapshot": _snapshot_or_generation,
+    "pgfleet_login_db": _no_connection_string,
+    "pgfleet_login_host": _no_connection_string,
     "pgfleet_service_manager": _task_file,
 }
 REQUIRED = ("cache_cold_test_queries", "cache_cold_test_states")  # lists that cannot be empty

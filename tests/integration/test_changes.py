@@ -15,6 +15,7 @@ import glob
 import os
 import re
 import shutil
+import time
 
 import pytest
 from cluster import LEFT
@@ -119,8 +120,10 @@ def test_a_thin_snapshot(cluster, four_runs, as_postgres, login):
     ]
     assert restored["snapshot"] == "guard@%d" % number and cluster.resident(path) > 20 << 20
     assert restored["warnings"] == [
-        "'guard' means guard@%d: guard@%d is newer and thin (less than half as full)." % (number, number + 2)
+        "'guard' means guard@%d, from %s ago: guard@%d is newer and thin (less than half as full)."
+        % (number, re.search("from (.*?) ago", restored["warnings"][0]).group(1), number + 2)
     ]
+    assert restored["snapshot_thin"] is False and 0 < restored["snapshot_age"] < 3600
     assert dropped["removed"] == ["guard@%d" % (number + 2)]
     as_postgres(task("cache_evict", **login))
     check, forced, dummy, last = four_runs("residency_snapshot", (True,) * 4, name="guard", keep=1, force=True)
@@ -128,6 +131,55 @@ def test_a_thin_snapshot(cluster, four_runs, as_postgres, login):
     assert check["removed"] == forced["removed"] == ["guard@%d" % number]
     assert forced["snapshot"]["current"] and not forced["snapshot"]["thin"] and forced["snapshot"]["measure"] is None
     assert last["snapshot"]["current"]
+
+
+def older_than(cluster, name, seconds):
+    """Wait until all generations are; their numbers."""
+    ages = "SELECT count(*) FROM residency_snapshots() WHERE name = '%s' AND taken_at > clock_timestamp() - interval '%g s'" % (name, seconds)
+    deadline = time.monotonic() + 60
+    while cluster.sql(ages) != "0" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return [int(one) for one in cluster.sql("SELECT generation FROM residency_snapshots() WHERE name = '%s' ORDER BY 1" % name).split()]
+
+
+def test_snapshots_by_age(cluster, as_postgres, login):
+    """By the server's clock. The fullest stays, a thin one removes none, and check mode foresees each."""
+    limit = 3
+    cluster.sql("SELECT residency_drop_snapshot(name) FROM (SELECT DISTINCT name FROM residency_snapshots()) AS s")
+    paths = [cluster.file_of(relation) for relation in RELATIONS]
+    young = dict(login, name="aged", keep=9, keep_days=limit / 86400.0)
+
+    def both(*, warm, **more):
+        for path in warm:
+            cluster.warm(path)
+        results = as_postgres(*(task("residency_snapshot", check=check, diff=True, **dict(young, **more)) for check in (True, False)))
+        assert not [one for one in results if one.get("failed")], [one["msg"] for one in results]
+        assert results[0]["removed"] == results[1]["removed"], (results[0]["msg"], results[1]["msg"])
+        assert keys(results[1]) == documented("residency_snapshot")
+        there = cluster.sql("SELECT string_agg(name || '@' || generation, ' ' ORDER BY generation) FROM residency_snapshots()").split()
+        assert not set(results[1]["removed"]) & set(there)
+        return results[1]
+
+    for path in paths:
+        cluster.warm(path)
+    [full] = as_postgres(task("residency_snapshot", name="aged", **login))
+    assert 0 <= full["snapshot"]["age"] < 3600 and full["thin"] is False
+    as_postgres(task("cache_evict", **login))
+    [first] = older_than(cluster, "aged", limit)
+    thin = both(warm=[])
+    assert thin["thin"] and thin["removed"] == []
+    older_than(cluster, "aged", limit)
+    # passenger is three quarters of it
+    less = both(warm=paths[:1])
+    assert not less["thin"] and less["removed"] == ["aged@%d" % (first + 1)], "the fullest stays"
+    assert "keep_days is" in less["msg"] and "generation aged@%d, from " % (first + 1) in less["diff"]["before"]
+    older_than(cluster, "aged", limit)
+    last = both(warm=paths, force=True)
+    assert last["removed"] == ["aged@%d" % first, "aged@%d" % (first + 2)]
+    older_than(cluster, "aged", limit)
+    gone = both(warm=[], state="absent", keep=1)
+    assert gone["removed"] == [] and gone["msg"].endswith("beyond the newest 1.")
+    assert both(warm=[], state="absent", keep=0)["removed"] == ["aged@%d" % (first + 3)]
 
 
 def test_snapshots_of_a_pattern(cluster, four_runs):
@@ -262,7 +314,7 @@ def test_check_mode_before_the_extension_is_installed(cluster, as_postgres, logi
     ]
     missing = (
         "Extension pg_residency is not in database without: run the playbook pgfleet.cache.install first,"
-        " or name the database that has it with login_db."
+        " or name the database that has it with login_db (in roles and playbooks pgfleet_login_db)."
     )
     results = as_postgres(*tasks)
     assert [one["warnings"] for one in results] == [[missing]] * 3

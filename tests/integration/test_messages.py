@@ -26,7 +26,7 @@ SNAPSHOT, RESTORE, INFO, EVICT = "residency_snapshot", "residency_restore", "res
 IO = "query_io"
 MISSING = (
     "Extension pg_residency is not in database without: run the playbook pgfleet.cache.install first,"
-    " or name the database that has it with login_db."
+    " or name the database that has it with login_db (in roles and playbooks pgfleet_login_db)."
 )
 MOMENT = (
     "it has to be a date and time with a zone, such as '2026-11-21 06:00+01:00' or '2026-11-21 06:00 Europe/Berlin'."
@@ -58,6 +58,12 @@ BAD_INPUT = [
     (RESTORE, {"name": "good", "rate": "-5MB"},
      "rate is '-5MB': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."),
     (RESTORE, {"name": "good", "budget": "99999PB"}, "budget is 99999PB: it can be 4096 PB at most."),
+    (SNAPSHOT, {"name": "warm", "keep_days": 0}, "keep_days is 0: it has to be more than 0 and at most 36500."),
+    (RESTORE, {"name": "good", "max_age": "long"},
+     "max_age is 'long': it has to be a duration such as 36h; the units are s, min, h, d and w."),
+    (RESTORE, {"name": "good", "max_age": "0"}, "max_age is 0: it has to be more than 0 and at most 100 years."),
+    (RESTORE, {"name": "good", "max_age": "0.001s"}, "Snapshot good@1 is from * ago, and max_age is 1 ms: save a new one when the caches are warm"
+     " (module residency_snapshot, playbook pgfleet.cache.snapshot), or raise max_age (cache_warmup_max_age)."),
     (RESTORE, {"name": "good", "budget": "0"}, "budget is 0: it has to be more than 0."),
     (RESTORE, {"name": "good", "rate": "0"}, "rate is 0: it has to be more than 0."),
     (RESTORE, {"name": "good", "wait_timeout": 0}, "wait_timeout is 0: it has to be more than 0."),
@@ -341,6 +347,48 @@ def test_less_memory_than_wanted(foreign, as_postgres, login, cluster):
     says(result, "good@*: * % of what still exists is resident, less than min_residency of 90 % (* missing). * did not fit the"
                  " memory budget of 8.00 MB. Coldest: table public.passenger in postgres (* resident).")
     assert 4 << 20 < cluster.resident(cluster.file_of("passenger")) < 12 << 20
+
+
+@pytest.fixture
+def folder(cluster):
+    """The cluster's folder for snapshots, to be put elsewhere by a test."""
+    path = os.path.join(cluster.data, "pg_residency")
+    os.rename(path, path + ".aside")
+    yield path
+    run("umount", path, check=False)
+    os.unlink(path) if os.path.islink(path) else os.rmdir(path)
+    os.rename(path + ".aside", path)
+
+
+def test_no_room_for_a_snapshot(foreign, folder, as_postgres, login, cluster):
+    """Said in check mode as when it is really taken."""
+    os.mkdir(folder, 0o700)
+    shutil.chown(folder, OWNER, OWNER)
+    if "mount:" in run("mount", "-t", "tmpfs", "-o", "size=64k,mode=700,uid=%s,gid=%s" % (OWNER, OWNER), "tmpfs", folder, check=False):
+        pytest.skip("nothing can be mounted here")
+    _write(os.path.join(folder, "filler"), b"x" * (64 << 10))
+    cluster.warm(cluster.file_of("passenger"))
+    check, real = as_postgres(*(task(SNAPSHOT, check=check, name="warm", **login) for check in (True, False)))
+    says(check, "%s has 0 B free, and the snapshot takes about *: make room there." % folder)
+    says(real, "PostgreSQL says: could not *: No space left on device*")
+    assert keys(check) == documented(SNAPSHOT)
+    run("umount", folder)
+    run("mount", "-t", "tmpfs", "-o", "ro,size=64k", "tmpfs", folder)
+    check, real = as_postgres(*(task(SNAPSHOT, check=check, name="warm", **login) for check in (True, False)))
+    says(check, "%s is on a file system that is mounted read-only: a snapshot cannot be saved there." % folder)
+    assert real["failed"]
+
+
+def test_the_folder_for_snapshots_is_not_there(foreign, folder, as_postgres, login, cluster):
+    os.symlink("/nowhere/snapshots", folder)
+    check, real = as_postgres(*(task(SNAPSHOT, check=check, name="warm", **login) for check in (True, False)))
+    says(check, "%s leads to /nowhere/snapshots, which is not there: mount or create it before a snapshot is taken." % folder)
+    assert real["failed"]
+
+
+def test_patterns_of_which_one_fits_nothing(foreign, as_postgres, login):
+    [result] = as_postgres(task(INFO, subset=["relations"], relations=["passenger", "passanger"], databases=["post*", "nowhere"], **login))
+    assert result["relations"] and result["warnings"] == ["Nothing fits 'nowhere' of databases.", "Nothing fits 'passanger' of relations."]
 
 
 def test_stopped_server(foreign, as_postgres, login, cluster):

@@ -201,6 +201,74 @@ def test_one_is_lost_midway(fleet, cluster, tmp_path):
     assert "1 of 3 hosts failed: one. The table says why." in output
 
 
+def table(output):
+    """host -> its line of the report"""
+    return {line.strip().strip('",').split()[0]: line for line in output.splitlines() if re.match(r' +"(%s) ' % "|".join(HOSTS), line)}
+
+
+def test_a_snapshot_that_is_too_old(fleet, cluster):
+    """Refused in check mode too, and before anything is loaded."""
+    jobs = "SELECT count(*), max(job) FROM residency_jobs"
+    aged = "SELECT bool_and(taken_at < now() - interval '1 s') FROM residency_snapshots() WHERE name = 'warm'"
+    before, deadline = cluster.sql(jobs), time.monotonic() + 60
+    while cluster.sql(aged) != "t" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    path = cluster.file_of("passenger")
+    for more in (["--check", "--diff"], []):
+        cluster.cool(path)
+        output, status = fleet.command("pgfleet.cache.warmup", "-e", "cache_warmup_max_age=1s", *more)
+        assert status != 0, output
+        for line in table(output).values():
+            assert re.search(r"failed .* Snapshot warm@\d+ is from \d+ s ago, and max_age is 1\.0 s: save a new one", line), output
+            assert "cache_warmup_max_age" in line
+        assert cluster.sql(jobs) == before and cluster.resident(path) < 1 << 20
+    for one in results(fleet)[-1]["hosts"].values():
+        assert 1 < one["result"]["snapshot_age"] < 3600 and one["result"]["snapshot"].startswith("warm@")
+    output, status = fleet.command("pgfleet.cache.warmup", "-e", "cache_warmup_max_age=1d")
+    assert status == 0, output
+
+
+def test_thin_generations_are_in_the_table(fleet, cluster):
+    """Newer ones that the name does not mean, and one that is asked for by its number."""
+    for relation in ("passenger", '"Boarding Pass"'):
+        cluster.warm(cluster.file_of(relation))
+    full = int(cluster.sql("SELECT generation FROM residency_snapshot('layers', 1, true)"))
+    for relation in ("passenger", '"Boarding Pass"', "passenger_id"):
+        cluster.cool(cluster.file_of(relation))
+    assert cluster.sql("SELECT thin FROM residency_snapshot('layers', 1)") == "t"
+    for asked, said in (
+        ("layers", r"'layers' means layers@%d, from \d+ s ago: layers@%d is newer and thin" % (full, full + 1)),
+        ("layers@%d" % (full + 1), r"layers@%d is thin: it holds .* 'layers' means layers@%d, from " % (full + 1, full)),
+    ):
+        for more in (["--check"], []):
+            output, dummy = fleet.command("pgfleet.cache.warmup", "-e", "cache_warmup_snapshot=" + asked, "-e", "cache_warmup_min_residency=0", *more)
+            assert [bool(re.search(said, line)) for line in table(output).values()] == [True] * 3, output
+    for relation in ("passenger", '"Boarding Pass"', "passenger_id"):
+        cluster.cool(cluster.file_of(relation))
+    output, status = fleet.command("pgfleet.cache.snapshot", "--check", "--limit", "one", "-e", "cache_snapshot_name=layers")
+    assert status == 0 and "Would save " in output and "The new generation would be thin" in table(output)["one"], output
+
+
+def test_every_line_that_is_not_perfect_says_why(fleet, cluster):
+    """Below max_gone and above min_residency: nothing has failed, and the table tells."""
+    cluster.sql("CREATE TABLE dropped AS SELECT repeat('x', 1000) AS a FROM generate_series(1, 800); CREATE TABLE \"Re written\" AS TABLE dropped")
+    for relation in ("dropped", '"Re written"', "passenger"):
+        cluster.warm(cluster.file_of(relation))
+    cluster.sql("SELECT FROM residency_snapshot('imperfect', 1, true)")
+    cluster.sql('DROP TABLE dropped; VACUUM FULL "Re written"; CHECKPOINT')
+    try:
+        output, status = fleet.command("pgfleet.cache.warmup", "-e", "cache_warmup_snapshot=imperfect", "-e", "cache_warmup_min_residency=0")
+    finally:
+        cluster.sql('DROP TABLE "Re written"')
+    assert status == 0, output
+    for line in table(output).values():
+        assert re.search(r"of the snapshot is gone \(\d[0-9.]* %\): ", line), output
+        assert 'table public.\\"Re written\\" in postgres (9' in line and ", rewritten)" in line, output
+        assert "table public.dropped in postgres (9" in line and ", dropped or truncated)" in line, output
+    for one in results(fleet)[-1]["hosts"].values():
+        assert one["result"]["remarks"] and one["verdict"] == "done"
+
+
 def test_starters_at_the_same_moment(fleet, cluster):
     """Of one snapshot on one cluster: one starts the job, and the others wait for it."""
     path = cluster.file_of("passenger")
@@ -306,6 +374,92 @@ def test_what_a_warm_up_of_warm_hosts_costs(fleet, cluster, count):
     assert {host: calls.count(host) for host in calls} == {"db%d" % number: 2 for number in range(count)}
     plain = [line for line in output.splitlines() if re.match(r"(ok|changed|skipping|included): ", line)]
     assert len(banners(output)) <= 16 and len(plain) <= 2 * count + 6, "%d banners, %d lines" % (len(banners(output)), len(plain))
+
+
+LARGEST = 8 << 20  # of a file that is searched: what is longer is a relation
+
+
+def files_with(secret, since, *folders):
+    """Written since then, with the secret in them; relations and what belongs to no run of this test are left out."""
+    found = []
+    for folder in folders:
+        for directory, names, files in os.walk(folder):
+            names[:] = [name for name in names if name not in ("base", "pg_wal") and not name.startswith(("wt-", "pytest-"))]
+            for name in files:
+                path = os.path.join(directory, name)
+                try:
+                    status = os.lstat(path)
+                    if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST or max(status.st_mtime, status.st_ctime) < since:
+                        continue
+                    with open(path, "rb") as file:
+                        if secret.encode() in file.read():
+                            found.append(path)
+                except OSError:
+                    continue  # another's, gone meanwhile
+    return found
+
+
+def test_a_password_stays_on_no_host(fleet, cluster):
+    """In every place where one can be, with right options and wrong ones: not in outputs, results, temporary folders, nor what PostgreSQL writes."""
+    secret, since = "pl4ce-%s" % os.urandom(8).hex(), time.time() - 1
+    cluster.sql("CREATE ROLE keyed LOGIN PASSWORD '%s' IN ROLE pg_monitor, residency_admin" % secret)
+    settings = ("log_statement = 'all'", "log_connections = on", "log_disconnections = on")
+    for one in settings:
+        cluster.sql("ALTER SYSTEM SET " + one)
+    cluster.sql("SELECT pg_reload_conf()")
+    base = {"login_host": "127.0.0.1", "login_port": cluster.port, "login_user": "keyed"}
+    places = [
+        dict(base, login_password=secret),
+        dict(base, connect_params={"password": secret, "application_name": "test"}),
+        dict(base, login_db="postgresql://keyed:%s@127.0.0.1:%d/postgres" % (secret, cluster.port)),
+        dict(base, login_db="host=127.0.0.1 user=keyed password=%s" % secret),
+        dict(base, login_user="nobody", login_password=secret),
+    ]
+    some = [
+        ("residency_info", {"subset": ["snapshots"]}), ("residency_snapshot", {"name": "keyed"}), ("residency_restore", {"name": "keyed", "min_residency": 0}),
+        ("server_query", {"query": "SELECT 1"}), ("query_io", {"query": "SELECT 1"}), ("cache_evict", {"data_directory": cluster.data}),
+        ("residency_extension", {"databases": ["postgres"]}),
+    ]
+    wrong = {
+        "residency_info": {"subset": ["none"]}, "residency_snapshot": {"keep": "none"}, "residency_restore": {"relations": {"a": 1}},
+        "server_query": {"named_args": "none"}, "query_io": {"queries": [5]}, "cache_evict": {"layers": ["none"]},
+        "residency_extension": {"databases": {"a": 1}},
+    }
+    tasks = [dict(task(module, **dict(arguments, **login)), ignore_errors=True) for module, arguments in some for login in places]
+    tasks += [dict(task(module, **dict(arguments, **wrong[module], **login)), ignore_errors=True)
+              for module, arguments in [(one, {key: value for key, value in given.items() if key not in wrong[one]}) for one, given in some]
+              for login in places[:3]]
+    tasks.append(dict(task("residency_restore", **dict(some[2][1], **places[1])), ignore_errors=True, **{"async": 60, "poll": 1}))
+    play = fleet.write(tasks, hosts="one")
+    outputs = []
+    try:
+        for callback, pipelining in (("ansible.builtin.default", "True"), ("ansible.posix.json", "False")):
+            output, dummy = fleet.command(play, "-vvv", ANSIBLE_STDOUT_CALLBACK=callback, ANSIBLE_PIPELINING=pipelining)
+            outputs.append(output)
+    finally:
+        os.unlink(play)  # which has it, of course
+    for playbook, *more in (
+        ["snapshot"], ["warmup", "-e", "cache_warmup_min_residency=0"], ["warmup", "-e", "cache_warmup_rate=x"],
+        ["warmup", "-e", "pgfleet_login_db=postgresql://keyed:%s@127.0.0.1/postgres" % secret],
+    ):
+        output, dummy = fleet.command(
+            "pgfleet.cache." + playbook, "-vvv", "--limit", "one", "-e", "pgfleet_login_password=%s" % secret, "-e", "pgfleet_login_user=keyed",
+            "-e", "pgfleet_login_host=127.0.0.1", *more
+        )
+        outputs.append(output)
+    for output in outputs:
+        found = [line for line in output.splitlines() if secret in line and not line.startswith("ansible-playbook")]
+        assert found == [], found[0][:2000]
+    assert "'keyed'" in outputs[0] or "keyed@" in outputs[0], "they have done their work"
+    for one in settings:
+        cluster.sql("ALTER SYSTEM RESET " + one.split()[0])
+    cluster.sql("SELECT pg_reload_conf()")
+    homes = [os.path.expanduser("~%s/.ansible" % user) for user in ("root", "postgres")]
+    folders = ["/tmp", "/var/tmp", "/run", "/dev/shm", "/var/log", str(fleet.results), cluster.data, os.path.dirname(cluster.log), *homes]
+    assert files_with(secret, since, *folders) == []
+    with open(cluster.log, encoding="utf-8", errors="replace") as file:
+        log = file.read()
+    assert secret not in log and "residency_snapshot(" in log and results(fleet)
 
 
 def test_a_password_is_shown_nowhere(fleet, by_password, cluster):

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 
 import pytest
@@ -40,8 +42,8 @@ def hosts(ansible, fleet):
     return ansible
 
 
-def test_main_job(hosts, fleet):
-    """All start at once: the machine's lock makes one wait for the other, and all get there."""
+def test_main_job(hosts, fleet, tmp_path):
+    """All start at once: the machine's lock makes one wait for the other, and all get there. Who has waited says so: for whom and how long."""
     output, status = hosts.command("pgfleet.cache.install")
     assert status == 0, output
     for one in fleet.values():
@@ -50,8 +52,18 @@ def test_main_job(hosts, fleet):
     assert status == 0, output
     for one in fleet.values():
         one.cool(one.file_of("passenger"))
-    output, status = hosts.command("pgfleet.cache.warmup", "-e", "cache_warmup_rate=20MB")
+    output, status = hosts.command("pgfleet.cache.warmup", "-e", "cache_warmup_rate=20MB", "-e", "pgfleet_results=%s" % tmp_path)
     assert status == 0, output
+    [path] = tmp_path.glob("*.json")
+    waited = {}
+    for name, one in json.loads(path.read_text())["hosts"].items():
+        if one["result"]["waited"]:
+            [ahead] = [other.data for other in fleet.values() if '"%s"' % other.data in one["result"]["waited"]["reason"]]
+            assert ahead != fleet[name].data
+            assert re.search(r'^%s: warm@\d+ waits for the restore of "' % name, output, re.MULTILINE), "at once"
+            assert any(re.fullmatch(r'Job \d+ waited for the restore of "%s" \(pid \d+\), for .*s\.' % ahead, text) for text in one["result"]["remarks"])
+            waited[name] = one["result"]["waited"]["seconds"]
+    assert len(waited) == 2 and min(waited.values()) > 0.5, output
     jobs = []
     for one in fleet.values():
         path = one.file_of("passenger")

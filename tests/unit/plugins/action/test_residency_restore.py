@@ -40,6 +40,11 @@ def test_line_every_10_percent_or_30_seconds(progress, now, spoken, expected):
     assert residency_restore.is_due(progress, now, spoken) is expected
 
 
+def test_a_warning_of_both_looks_is_there_once():
+    meant = "'warm' means warm@3, from %s ago: warm@4 is newer and thin (less than half as full)."
+    assert residency_restore.merged(["too long", meant % "59 s"], [meant % "61 s", "new"]) == ["too long", meant % "59 s", "new"]
+
+
 def test_line():
     result = {"progress": 40.0, "seconds": 2.0, "bytes_per_second": 100 * 1024**2, "snapshot": "warm@3", "state": "running"}
     assert residency_restore.progress_line("db1", result) == "db1: 40 % of warm@3, 100 MB/s, 3.0 s left"
@@ -52,4 +57,6 @@ def test_line_before_there_is_a_speed():
 
 def test_line_of_a_job_that_waits():
     result = {"progress": 0.0, "seconds": 40.0, "bytes_per_second": 0, "snapshot": "warm@3", "state": "waiting"}
-    assert residency_restore.progress_line("db1", result) == "db1: warm@3 waits for another restore on this host"
+    assert residency_restore.progress_line("db1", result) == "db1: warm@3 waits for another restore on this host, for 40 s so far"
+    result["waited"] = {"reason": 'waits for the restore of "/data" (pid 5)'}
+    assert residency_restore.progress_line("db1", result) == 'db1: warm@3 waits for the restore of "/data" (pid 5), for 40 s so far'

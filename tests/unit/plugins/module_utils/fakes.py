@@ -59,6 +59,7 @@ def snapshot_row(name="warm", generation=3, **changed):
         "thin": False,
         "current": False,
         "measure": None,
+        "age": 93600.0,
     }
     row.update(changed)
     return row
@@ -171,6 +172,7 @@ def job_row(job=7, **changed):
         "failed": 0,
         "budget_bytes": 1024**3,
         "message": None,
+        "started": 1000.0,
         "seconds": 2.0,
         "wanted": 400,
         "settled": 400,
@@ -195,6 +197,9 @@ class Session:
 
     def close(self):
         pass
+
+    def peer(self):
+        return None
 
     def require_execute(self, function):
         pass  # tests/integration asks a server

@@ -129,8 +129,27 @@ def test_cgroup_2_tightest_limit_of_the_ancestors(system):
         "limit_bytes": 1 << 30,
         "limited_by": "/sys/fs/cgroup/system.slice",
         "high_bytes": 1 << 29,
+        "high_set_by": "/sys/fs/cgroup/system.slice/postgresql.service",
+        "high_used_bytes": 4096,
         "used_bytes": 4096,
     }
+
+
+@pytest.mark.parametrize(("used", "near"), [(400 << 20, False), (500 << 20, True)])
+def test_reclaim_at_memory_high(system, used, near):
+    folder = "/sys/fs/cgroup/system.slice/postgresql.service"
+    system("proc/self/mountinfo", "31 1 0:40 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw")
+    system("proc/42/cgroup", "0::/system.slice/postgresql.service")
+    system(folder[1:] + "/memory.high", str(512 << 20))
+    system(folder[1:] + "/memory.current", str(used))
+    assert _capabilities.reclaim(42) == (_capabilities.Reclaim(False, folder, 512 << 20) if near else _capabilities.Reclaim())
+
+
+def test_reclaim_by_damon(system):
+    system("proc/2/comm", "kthreadd")
+    assert _capabilities.reclaim(42) == _capabilities.Reclaim()
+    system("proc/9/comm", "kdamond.0")
+    assert _capabilities.reclaim(42) == _capabilities.Reclaim(True)
 
 
 def test_cgroup_1_in_a_container_that_sees_its_part(system):

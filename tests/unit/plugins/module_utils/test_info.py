@@ -139,6 +139,14 @@ def test_patterns_for_names_need_all_names():
         look(server(), options("relations", relations=["nothing"]))
 
 
+def test_each_pattern_that_fits_nothing_is_named():
+    """Also where another fits what it would fit."""
+    result = look(server(), options("relations", relations=["*", "boarding*", "nothing", "neither"], databases=["post*", "shop*"]))
+    assert [one for one in result["warnings"] if one.startswith("Nothing fits")] == [
+        "Nothing fits 'shop*' of databases.", "Nothing fits 'nothing' of relations.", "Nothing fits 'neither' of relations.",
+    ]
+
+
 def test_databases_by_pattern():
     session = server()
     look(session, options("databases", databases=["post*"]))
@@ -197,7 +205,7 @@ def test_thin_generations_are_named():
     amounts = [{"wanted": 100, "resident": 100, "gone": 0}]
     result = look(server(residency_snapshots=snapshots, residency_snapshot_segments=amounts), options(snapshot="warm"))
     assert result["residency"]["snapshot"] == "warm@3"
-    assert result["warnings"] == ["'warm' means warm@3: warm@4 is newer and thin (less than half as full)."]
+    assert result["warnings"] == ["'warm' means warm@3, from 26 h ago: warm@4 is newer and thin (less than half as full)."]
 
 
 def test_does_not_wait_unless_told():

@@ -123,7 +123,7 @@ def extension(version, library="0.3.0", block_size=8192):
 def test_extension_is_missing():
     assert says(_connection.attach_extension, extension(None)) == (
         "Extension pg_residency is not in database postgres: run the playbook pgfleet.cache.install first,"
-        " or name the database that has it with login_db."
+        " or name the database that has it with login_db (in roles and playbooks pgfleet_login_db)."
     )
 
 
@@ -352,20 +352,22 @@ def test_jobs(jobs, changed, message):
             {},
             {"resident": 300},
             "warm@3: 75 % of what still exists is resident, less than min_residency of 90 % (800 kB missing)."
+            " 800 kB was in memory during the restore, and the kernel has reclaimed it since."
             " Coldest: relfilenumber 16001 in postgres_air (2.34 MB of 3.12 MB resident).",
         ),
         (
             {"over_budget": 100},
             {"resident": 300},
             "warm@3: 75 % of what still exists is resident, less than min_residency of 90 % (800 kB missing)."
-            " 800 kB did not fit the memory budget of 1.00 GB."
+            " 800 kB did not fit the memory budget of 1.00 GB: the limit is the host's memory, of which 4.00 GB is available; 1.00 MB kept in reserve."
             " Coldest: relfilenumber 16001 in postgres_air (2.34 MB of 3.12 MB resident).",
         ),
         (
             {"failed": 10},
             {"resident": 300, "gone": 100},
             "warm@3: 25 % of the snapshot is gone, more than max_gone of 20 % (a new snapshot, taken when the caches are warm again,"
-            " knows what is there now). 80.0 kB failed: Input/output error. Gone: relfilenumber 16001 in postgres_air (800 kB).",
+            " knows what is there now). 800 kB of the snapshot is gone (25 %): relfilenumber 16001 in postgres_air (800 kB, dropped or truncated)."
+            " 80.0 kB failed: Input/output error.",
         ),
         (
             {"state": "failed", "message": "disk on fire"},
@@ -375,7 +377,7 @@ def test_jobs(jobs, changed, message):
     ],
 )
 def test_gate(job, segment, message):
-    outcome = [outcome_row(16001, failed=job.get("failed", 0), reason="Input/output error")]
+    outcome = [outcome_row(16001, failed=job.get("failed", 0), over_budget=job.get("over_budget", 0), reason="Input/output error")]
     session = test_restore.server(jobs=[job_row(**job)], segments=[segment_row(1, 400, **segment)], outcome=outcome)
     assert says(test_restore.restore, session) == message
 

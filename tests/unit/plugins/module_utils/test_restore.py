@@ -33,6 +33,7 @@ def options(**changed):
         "fallback_relations": [],
         "min_residency": 90.0,
         "max_gone": 20.0,
+        "max_age": None,
         "budget": None,
         "rate": None,
         "deadline": None,
@@ -47,13 +48,19 @@ def options(**changed):
     return Options(**values)
 
 
+BUDGET = {
+    "available": 4 * 1024**3, "cgroup_headroom": None, "dirty": 0, "reserve": 1024**2, "hot": 0, "restored_elsewhere": 0,
+}
+
+
 def server(jobs, segments, **more):
     """What the engine asks, in the order in which the keys are looked for."""
     return Session(
         residency_snapshot_segments=segments,
         residency_snapshot_names=more.get("names", []),
         residency_restore_start=[{"job": 7}],
-        residency_budget=[{"budget_bytes": more.get("budget", 1024**4)}],
+        residency_budget=[dict(BUDGET, budget_bytes=more.get("budget", 1024**4))],
+        inet_server_addr=[{"here": None, "pid": 1}],
         **{
             "rate_bytes IS NULL": more.get("former", []),
             "FROM residency_jobs": jobs,
@@ -135,7 +142,7 @@ def test_what_did_not_fit_is_said_even_if_the_gate_holds():
         outcome=[outcome_row(16001, over_budget=20, loaded=30, reason="over the memory budget")],
     )
     result = restore(session)
-    assert "160 kB did not fit the memory budget of 1.00 GB." in result["msg"]
+    assert "160 kB did not fit the memory budget of 1.00 GB: the limit is the host's memory, of which 4.00 GB is available;" in result["msg"]
     assert result["segments"][0]["reason"] == "over the memory budget"
     assert result["relations"][0]["over_budget"] == 20
     # before the job, what it has loaded was not there
@@ -239,11 +246,11 @@ def test_unknown_job():
 
 def test_no_wait_reports_progress():
     session = server(
-        jobs=[[], [job_row(state="starting", loaded=0, settled=0, seconds=0.0)]],
+        jobs=[[], [job_row(state="starting", loaded=0, settled=0, seconds=0.0)], [job_row(state="running", loaded=0, settled=0, seconds=0.0)]],
         segments=[segment_row(1, 400, resident=300)],
     )
     result = restore(session, wait=False)
-    assert result["changed"] and result["state"] == "starting"
+    assert result["changed"] and result["state"] == "running"
     assert (result["reached"], result["residency"], result["progress"]) == (None, None, 0.0)
 
 
@@ -260,6 +267,42 @@ def test_waiting_for_another_cluster_is_running():
     assert restore(session)["state"] == "done"
     session = server(jobs=[job_row(state="waiting", settled=0)], segments=[])
     assert "Job 7 waits for another restore on this host before warm@3" in restore(session, wait=False)["msg"]
+
+
+def test_for_whom_it_has_waited():
+    """What was seen of it while it lasted, here or by the task that has started the job."""
+    segments = [segment_row(1, 400, resident=400)]
+    message = 'waits for the restore of "/data" (pid 5) since 2026-11-22 03:00:00 UTC'
+    waiting = job_row(state="waiting", settled=0, message=message, started=1000.0, seconds=3.0)
+    now = restore(server(jobs=[waiting], segments=segments, outcome=[outcome_row(16001)]), wait=False)
+    assert now["waited"] == {"reason": 'waits for the restore of "/data" (pid 5)', "since": 1000.0, "seconds": 3.0}
+    done = job_row(started=1042.0)
+    for jobs, changed in (([[waiting], [done]], {}), ([done], {"job": 7, "waited": now["waited"]})):
+        result = restore(server(jobs=jobs, segments=segments, outcome=[outcome_row(16001)]), **changed)
+        assert result["waited"]["seconds"] == 42.0
+        assert result["remarks"] == ['Job 7 waited for the restore of "/data" (pid 5), for 42 s.'] and result["remarks"][0] in result["msg"]
+    assert restore(server(jobs=[done], segments=segments), job=7)["waited"] is None
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+@pytest.mark.parametrize(("max_age", "refused"), [(93599, True), (93601, False), (None, False)])
+def test_a_snapshot_that_is_too_old(check_mode, max_age, refused):
+    """Its age is the server's word. Before anything is started, also when all is resident."""
+    thin = snapshot_row(generation=4, thin=True, measure=400)
+    session = server(jobs=[], segments=[segment_row(1, 400, resident=400)], snapshots=[snapshot_row(current=True), thin])
+    if not refused:
+        result = restore(session, check_mode, max_age=max_age)
+        assert (result["snapshot_age"], result["snapshot_thin"]) == (93600.0, False)
+        return
+    with pytest.raises(ResidencyError) as caught:
+        restore(session, check_mode, max_age=max_age)
+    assert str(caught.value) == (
+        "Snapshot warm@3 is from 26 h ago, and max_age is 25 h 59 min: save a new one when the caches are warm (module residency_snapshot, playbook"
+        " pgfleet.cache.snapshot), or raise max_age (cache_warmup_max_age)."
+        " 'warm' means warm@3, from 26 h ago: warm@4 is newer and thin (less than half as full)."
+    )
+    assert (caught.value.result["snapshot"], caught.value.result["snapshot_age"]) == ("warm@3", 93600.0)
+    assert session.queries == [] and not [sql for sql, params in session.asked if "residency_jobs" in sql]
     message = 'waits for the restore of "/srv/data" (pid 99) since 2026-11-20 12:00:00+00'
     session = server(jobs=[job_row(state="waiting", settled=0, message=message)], segments=[])
     assert restore(session, wait=False)["msg"].startswith("Job 7 %s before warm@3: 0 %% of" % message)
@@ -267,7 +310,7 @@ def test_waiting_for_another_cluster_is_running():
 
 def test_a_thin_generation_is_named():
     snapshots = [snapshot_row(current=True), snapshot_row(generation=4, thin=True, measure=400)]
-    newer = "'warm' means warm@3: warm@4 is newer and thin (less than half as full)."
+    newer = "'warm' means warm@3, from 26 h ago: warm@4 is newer and thin (less than half as full)."
     for changed, warnings in (
         ({}, [newer]),
         ({"job": 7}, [newer]),  # what the playbook warmup waits for
@@ -277,7 +320,7 @@ def test_a_thin_generation_is_named():
         assert restore(session, **changed)["warnings"] == warnings
     session = server(jobs=[], segments=[segment_row(1, 400)], snapshots=snapshots)
     assert restore(session, check_mode=True, name="warm@4")["warnings"][0] == (
-        "warm@4 is thin: it holds 3.12 MB, and the fullest generation before it held 3.12 MB."
+        "warm@4 is thin: it holds 3.12 MB, and the fullest generation before it held 3.12 MB. 'warm' means warm@3, from 26 h ago."
     )
 
 
@@ -351,7 +394,7 @@ def test_rewritten_relations_are_gone():
     )
     assert caught.value.result["rewritten"] == 300
     # it keeps the name it had
-    assert "Gone: table public.passenger in postgres_air (2.34 MB)." in str(caught.value)
+    assert str(caught.value).endswith(" 2.34 MB of the snapshot is gone (42.85 %): table public.passenger in postgres_air (2.34 MB, rewritten).")
 
 
 def test_rewritten_relations_are_loaded_whole():

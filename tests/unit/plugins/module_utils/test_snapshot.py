@@ -58,10 +58,10 @@ def test_a_bare_name_means_what_the_server_calls_current():
 @pytest.mark.parametrize(
     ("name", "asked", "warnings"),
     [
-        ("warm", None, ["'warm' means warm@2: warm@3 to warm@4 are newer and thin (less than half as full)."]),
-        ("warm@2", "warm", ["'warm' means warm@2: warm@3 to warm@4 are newer and thin (less than half as full)."]),
+        ("warm", None, ["'warm' means warm@2, from 26 h ago: warm@3 and warm@4 are newer and thin (less than half as full)."]),
+        ("warm@2", "warm", ["'warm' means warm@2, from 26 h ago: warm@3 and warm@4 are newer and thin (less than half as full)."]),
         ("warm@2", None, []),
-        ("warm@3", None, ["warm@3 is thin: it holds 2.34 MB, and the fullest generation before it held 6.25 MB."]),
+        ("warm@3", None, ["warm@3 is thin: it holds 2.34 MB, and the fullest generation before it held 6.25 MB. 'warm' means warm@2, from 26 h ago."]),
     ],
 )
 def test_thin_generations_are_named(name, asked, warnings):
@@ -70,7 +70,7 @@ def test_thin_generations_are_named(name, asked, warnings):
 
 def test_one_thin_generation():
     assert _snapshot.find(Session(residency_snapshots=THIN[:3]), "warm")["warnings"] == [
-        "'warm' means warm@2: warm@3 is newer and thin (less than half as full)."
+        "'warm' means warm@2, from 26 h ago: warm@3 is newer and thin (less than half as full)."
     ]
 
 
@@ -92,7 +92,7 @@ def wanted_row(relfilenumber, wanted, database=5):
 
 def cached_row(relfilenumber, in_page_cache):
     return dict(
-        wanted_row(relfilenumber, 0), what="relation", in_page_cache=in_page_cache, in_shared_buffers=0, in_both=0
+        wanted_row(relfilenumber, 0), what="relation", blocks=in_page_cache, in_page_cache=in_page_cache, in_shared_buffers=0, in_both=0
     )
 
 
@@ -312,6 +312,75 @@ def test_what_the_name_means_stays_although_it_is_thin():
     snapshots = [dict(THIN[2], current=True), THIN[3]]
     result = _snapshot.drop(Session(residency_snapshots=snapshots), "warm", 1, check_mode=True)
     assert result["diff"]["after"].split() == ["warm@3"]
+
+
+DAY = 86400.0
+
+
+def aged(generation, days, **changed):
+    return snapshot_row(generation=generation, age=days * DAY, **changed)
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+@pytest.mark.parametrize(
+    ("generations", "cached", "force", "removed"),
+    [
+        # neither one that is not old, nor one whose age is not known
+        ([aged(1, 9, wanted=500), aged(2, 7.5, wanted=500), aged(3, 6.5, wanted=500)], 500, False, [1, 2]),
+        ([snapshot_row(generation=1, wanted=500, age=None, taken_at=None, problem="it is damaged"), aged(2, 6)], 500, False, []),
+        # the fullest stays until a new one is as full
+        ([aged(1, 9, wanted=900), aged(2, 8, wanted=500, measure=900)], 500, False, [2]),
+        ([aged(1, 9, wanted=900), aged(2, 8, wanted=500, measure=900)], 890, False, [1, 2]),
+        ([aged(1, 9, wanted=900), aged(2, 8, wanted=500, measure=900)], 500, True, [1, 2]),
+        # a thin one removes none, and old thin ones go with others
+        ([aged(1, 9, wanted=900), aged(2, 8, wanted=500, measure=900)], 100, False, []),
+        ([aged(1, 9, wanted=900), aged(2, 8, wanted=100, thin=True, measure=900)], 890, False, [1, 2]),
+    ],
+)
+def test_by_age(generations, cached, force, removed, check_mode):
+    """In check mode as really."""
+    fullest = max(one["wanted"] for one in generations)
+    new = aged(9, 0, wanted=cached, measure=None if force else fullest, thin=not force and cached < fullest // 2)
+    new["current"] = not new["thin"]
+    session = server(generations, [wanted_row(7, 900)], [wanted_row(8, cached)], after=[*generations, new], taken=new, exists=fullest)
+    session.answers["residency_drop_snapshot"] = [{"removed": 1}]
+    result = _snapshot.take(session, "warm", 9, force, check_mode, 7)
+    assert result["removed"] == ["warm@%d" % number for number in removed]
+    assert result["thin"] is new["thin"]
+    dropped = [params[0] for sql, params in session.asked if "residency_drop_snapshot" in sql]
+    assert dropped == ([] if check_mode else result["removed"])
+    assert len(result["queries"]) == 1 + len(removed)
+    if removed:
+        assert result["msg"].endswith(" keep_days is 7: %s %s." % ("would remove" if check_mode else "removed", ", ".join(result["removed"])))
+        assert "generation warm@%d, from " % removed[0] in result["diff"]["before"]
+
+
+@pytest.mark.parametrize(
+    ("keep", "days", "stay", "message"),
+    [
+        (0, 7, ["warm@1", "warm@3"], "Would remove 1 generation of snapshot 'warm' older than 7 days."),
+        (2, 1, ["warm@1", "warm@2", "warm@3"], "There is no generation of 'warm' older than 1 day beyond the newest 2."),
+        (1, 1.5, ["warm@1", "warm@3"], "Would remove 1 generation of snapshot 'warm' older than 1.5 days."),
+        (0, 30, ["warm@1", "warm@2", "warm@3"], "There is no generation of 'warm' older than 30 days."),
+    ],
+)
+def test_remove_by_age(keep, days, stay, message):
+    """Only what is older; what cannot be read has no age."""
+    day = datetime.datetime(2026, 11, 1, tzinfo=datetime.timezone.utc)
+    snapshots = [
+        snapshot_row(generation=1, age=None, taken_at=None, problem="it is damaged: checksum"),
+        aged(2, 9, taken_at=day),
+        aged(3, 2, taken_at=day + datetime.timedelta(7), current=True),
+    ]
+    result = _snapshot.drop(Session(residency_snapshots=snapshots), "warm", keep, True, days)
+    assert result["diff"]["after"].split() == stay and result["msg"] == message
+    assert result["warnings"] == ["warm@1 stays: its age is not known, since it is damaged: checksum."]
+
+
+@pytest.mark.parametrize("days", [0, -1, 36501, float("nan")])
+def test_days_out_of_range(days):
+    with pytest.raises(ResidencyError, match=r"^keep_days is .*: it has to be more than 0 and at most 36500\.$"):
+        _snapshot.check_options("warm", None, True, days)
 
 
 def test_what_is_saved_meanwhile_stays():

@@ -66,3 +66,28 @@ def test_sizes_out_of_range(text, message):
     with pytest.raises(ResidencyError) as caught:
         _units.parse_bytes("rate", text)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("3600", 3600), ("36h", 129600), ("1.5 d", 129600), ("90min", 5400), ("90m", 5400), ("2W", 1209600), ("0.5s", 0.5)],
+)
+def test_durations(text, seconds):
+    assert _units.parse_seconds("max_age", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "long", "-5h", "h", "1,5h", "1e3", "5 years"])
+def test_no_durations(text):
+    with pytest.raises(ResidencyError, match=r"^max_age is '.*': it has to be a duration such as 36h; the units are s, min, h, d and w.$"):
+        _units.parse_seconds("max_age", text)
+
+
+@pytest.mark.parametrize("text", ["0", "0h", "9999999999h"])
+def test_durations_out_of_range(text):
+    with pytest.raises(ResidencyError, match="^max_age is %s: it has to be more than 0 and at most 100 years.$" % text):
+        _units.parse_seconds("max_age", text)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (119.9, "119 s"), (120, "2 min"), (7199, "119 min"), (93600, "26 h"), (172800, "2 days")])
+def test_ages(seconds, text):
+    assert _units.human_age(seconds) == text

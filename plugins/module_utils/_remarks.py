@@ -1,0 +1,165 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Why a restore did not end with everything resident, or will not stay so: a sentence for each cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, List, Optional, Sequence
+
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks, human_bytes, human_percent, human_seconds
+
+NAMED = 5  # relations named in a sentence
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Blocks that exist and are not resident, by the reason; together they are all of them."""
+
+    over_budget: int = 0
+    not_reached: int = 0  # before the job ended
+    failed: int = 0
+    reclaimed: int = 0  # since the job had counted them, or while it was at work
+    not_planned: int = 0  # no part of the job
+
+    @property
+    def total(self) -> int:
+        return self.over_budget + self.not_reached + self.failed + self.reclaimed + self.not_planned
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What is gone of one relation."""
+
+    label: str
+    blocks: int
+    rewritten: bool
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a restore may add to the page cache, as residency_budget() has it, in bytes."""
+
+    available: int
+    cgroup_headroom: Optional[int]  # None: no cgroup has a limit
+    dirty: int
+    reserve: int
+    hot: int
+    restored_elsewhere: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """For another restore on the host, before this one began."""
+
+    reason: str  # as the job has it: waits for ...
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Reclaim:
+    """What takes pages away although no other needs the memory."""
+
+    damon: bool = False
+    cgroup: Optional[str] = None  # whose memory.high is nearly reached
+    high_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known after a restore; without a job, there was nothing to load."""
+
+    missing: Missing = Missing()
+    job: Optional[int] = None
+    state: str = "done"
+    message: Optional[str] = None  # the job's own
+    limit: Optional[str] = None  # the option that ended the job, with its value
+    gone: int = 0
+    gone_percent: float = 0.0
+    lost: Sequence[Lost] = ()
+    failures: Dict[str, int] = field(default_factory=dict)  # blocks by the server's words, resident by now or not
+    budget_bytes: int = 0
+    budget_option: Optional[int] = None
+    budget: Optional[Budget] = None
+    wait: Optional[Wait] = None
+    reclaim: Reclaim = Reclaim()
+
+
+def remarks(facts: Facts) -> List[str]:
+    """Nothing where all that existed is resident, nothing is gone and nothing takes pages away."""
+    found = []
+    missing = facts.missing
+    if facts.wait is not None:
+        found.append("Job %s %s, for %s." % (facts.job, facts.wait.reason.replace("waits for", "waited for", 1), human_seconds(facts.wait.seconds)))
+    if facts.gone:
+        found.append("%s of the snapshot is gone (%s): %s." % (human_blocks(facts.gone), _share(facts.gone_percent), _lost(facts)))
+    if missing.over_budget:
+        found.append(
+            "%s did not fit the memory budget of %s%s." % (human_blocks(missing.over_budget), human_bytes(facts.budget_bytes), _limiter(facts))
+        )
+    if missing.not_reached:
+        found.append("%s was not loaded before job %s ended%s." % (human_blocks(missing.not_reached), facts.job, _end(facts)))
+    elif facts.message:
+        found.append("Job %s, %s: %s." % (facts.job, facts.state, facts.message.rstrip(".")))
+    for reason, blocks in sorted(facts.failures.items()):
+        found.append("%s failed: %s." % (human_blocks(blocks), reason.rstrip(".")))
+    if missing.failed and not facts.failures:
+        found.append("%s failed." % human_blocks(missing.failed))
+    if missing.reclaimed:
+        found.append("%s was in memory during the restore, and the kernel has reclaimed it since." % human_blocks(missing.reclaimed))
+    if missing.not_planned:
+        found.append("%s was no part of job %s." % (human_blocks(missing.not_planned), facts.job))
+    if facts.reclaim.damon:
+        found.append(
+            "DAMON runs on this host: the kernel reclaims what is not read for a while, although memory is free. Restore shortly before the"
+            " pages are needed."
+        )
+    if facts.reclaim.cgroup is not None:
+        found.append(
+            "The server's memory is at memory.high of %s (%s): the kernel reclaims what is not read for a while. Raise it, or restore shortly"
+            " before the pages are needed." % (human_bytes(facts.reclaim.high_bytes), facts.reclaim.cgroup)
+        )
+    return found
+
+
+def _share(percent: float) -> str:
+    return human_percent(percent) if percent else "less than 0.01 %"
+
+
+def _lost(facts: Facts) -> str:
+    named = [
+        "%s (%s%s)" % (one.label, human_blocks(one.blocks), ", rewritten" if one.rewritten else ", dropped or truncated") for one in facts.lost[:NAMED]
+    ]
+    more = facts.gone - sum(one.blocks for one in facts.lost[:NAMED])
+    return ", ".join(named + (["%s of others" % human_blocks(more)] if more > 0 else []))
+
+
+def _limiter(facts: Facts) -> str:
+    """What keeps the budget small: the option, the server's cgroup, or the host, and what is set aside of that."""
+    if facts.budget_option is not None and facts.budget_bytes >= facts.budget_option:
+        return ", which the option budget sets"
+    budget = facts.budget
+    if budget is None:
+        return ""
+    elsewhere = budget.restored_elsewhere
+    if budget.cgroup_headroom is not None and budget.cgroup_headroom < budget.available:
+        elsewhere = 0  # is set aside of the host's memory only
+        source = "the server's memory cgroup, which has room for %s" % human_bytes(budget.cgroup_headroom)
+    else:
+        source = "the host's memory, of which %s is available" % human_bytes(budget.available)
+    aside = [
+        (budget.hot, "in active use"),
+        (elsewhere, "restored for other clusters"),
+        (budget.dirty, "not yet written"),
+        (budget.reserve, "kept in reserve"),
+    ]
+    parts = ["%s %s" % (human_bytes(count), what) for count, what in aside if count > 0]
+    return ": the limit is %s%s" % (source, "; %s" % ", ".join(parts) if parts else "")
+
+
+def _end(facts: Facts) -> str:
+    why = (facts.message or facts.state).rstrip(".")
+    return " (%s%s)" % (why, ", by %s" % facts.limit if facts.limit else "")
