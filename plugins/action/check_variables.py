@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _variables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _results, _variables
 
 RESULTS = "~/.local/state/pgfleet/results"
 
@@ -43,8 +43,17 @@ class ActionModule(ActionBase):
         directory = first.get("pgfleet_results", RESULTS)
         started = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         result.update(changed=False, refused=refused, hosts=hosts, directory=str(directory or ""), started=started)
+        result["batches"] = _variables.batches([host for host in hosts if host not in refused], self._task.args.get("serial"))
+        wrong = []
         if refused and (self._task.args.get("together") or len(refused) == len(hosts)):
             lines = ["%s: %s" % (printable(host), text) for host, text in refused.items()]
             same = len(set(refused.values())) == 1
-            result.update(failed=True, msg="%s Nothing was changed." % (refused[next(iter(refused))] if same else " ".join(lines)))
+            wrong.append(refused[next(iter(refused))] if same else " ".join(lines))
+        elif result["directory"]:
+            try:
+                _results.prepare(result["directory"], not self._task.check_mode)
+            except OSError as error:
+                wrong.append("The results cannot be written: %s. Correct pgfleet_results; empty means no file." % printable(error))
+        if wrong:
+            result.update(failed=True, msg="%s Nothing was changed." % " ".join(wrong))
         return result

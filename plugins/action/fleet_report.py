@@ -7,14 +7,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 from datetime import datetime, timezone
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _command, _results, _tables, _variables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._rolling_table import Rolling
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import not_done
 
 SCHEMA = 1  # of the file; a key that goes or changes its meaning makes it one more
@@ -28,8 +28,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         del tmp  # deprecated, has no effect
+        variables = task_vars or {}
         arguments = self._task.args
-        hosts = arguments["hosts"]
+        lines, odd = self._table(arguments["hosts"], variables)
+        hosts = _tables.judged(arguments["hosts"], odd)
         counts: Dict[str, int] = {}
         for one in hosts.values():
             counts[one["verdict"]] = counts.get(one["verdict"], 0) + 1
@@ -40,24 +42,29 @@ class ActionModule(ActionBase):
             "finished": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "check_mode": bool(self._task.check_mode),
             "counts": counts,
-            "hosts": hosts,
+            "hosts": _results.plain(hosts),
         }
-        lines = [str(line) for line in arguments["lines"]]
         bad = not_done(hosts)
+        messages = {host: hosts[host]["message"] for host in bad}
         if bad:
             lines.append("%d of %d hosts failed: %s. The table says why." % (len(bad), len(hosts), printable(", ".join(bad))))
         path = None
         if arguments.get("directory") and not self._task.check_mode:
             try:
-                path = write(os.path.expanduser(str(arguments["directory"])), written)
+                path = _results.write(str(arguments["directory"]), written)
                 lines.append("The results are in %s." % printable(path))
             except OSError as error:
-                lines.append("The results could not be written: %s. Correct pgfleet_results." % printable(error))
+                lost = "The results could not be written: %s. Correct pgfleet_results." % printable(error)
+                lines.append(lost)
+                # the controller is to blame, where it takes part
+                play = variables.get("ansible_play_hosts_all") or list(hosts)
+                blamed = "localhost" if "localhost" in play else play[0]
+                messages[blamed] = " ".join(filter(None, [messages.get(blamed), lost]))
         result.update(
             changed=False,
             lines=lines,
             path=path,
-            messages={host: hosts[host]["message"] for host in bad},
+            messages=messages,
             ansible_stats={
                 "data": {"pgfleet": {
                     "playbook": written["playbook"], "path": path, "counts": counts,
@@ -69,25 +76,10 @@ class ActionModule(ActionBase):
         )
         return result
 
-
-def write(directory: str, written: Dict[str, Any]) -> str:
-    """One file per run, whole or not there at all, which only its owner reads: query texts and plans have constants in them."""
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    name = "%s-%s" % (written["playbook"], written["finished"].replace(":", "").replace("-", ""))
-    descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=directory)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(written, file, indent=1, sort_keys=True, default=str)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        for number in range(1000):  # two runs may end in the same second
-            path = os.path.join(directory, "%s%s.json" % (name, "-%d" % number if number else ""))
-            try:
-                os.link(temporary, path)
-                return path
-            except FileExistsError:
-                continue
-        raise OSError("%s has a thousand results of this second" % directory)
-    finally:
-        os.unlink(temporary)
+    def _table(self, hosts: Mapping[str, Mapping[str, Any]], variables: Mapping[str, Any]) -> Tuple[List[str], Dict[str, str]]:
+        check_mode = bool(self._task.check_mode)
+        playbook = self._task.args["playbook"]
+        if playbook != "rolling_restart":
+            return _tables.table(playbook, hosts, check_mode)
+        rolling = Rolling(self._task.args.get("target") or list(hosts), variables["hostvars"], check_mode)
+        return rolling.lines(hosts, lambda without: _command.command(context.CLIARGS, playbook, _variables.shown(), without))

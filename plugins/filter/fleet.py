@@ -7,18 +7,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict
 
-from ansible import context
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import command
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list, shown
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import not_done, reason, shown_message, verdicts
-
-
-def again(playbook: str, without: List[str]) -> str:
-    return command(context.CLIARGS, playbook, shown(), without)
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import to_fail
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import reason, verdicts
 
 
 class FilterModule:
     def filters(self) -> Dict[str, Callable[..., Any]]:
-        return {"as_list": as_list, "verdicts": verdicts, "not_done": not_done, "reason": reason, "again": again, "shown": shown_message}
+        return {"as_list": as_list, "verdicts": verdicts, "reason": reason, "to_fail": to_fail}

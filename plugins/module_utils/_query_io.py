@@ -139,7 +139,8 @@ def measure(session: Session, params: Mapping[str, Any], queries: List[Query], c
     server = _server_io.server_of(backend, None if listening is None else listening.pid)
     facts = session.only_row(
         "SELECT current_setting('server_version') AS version, current_setting('io_method', true) AS io_method,"
-        " current_setting('block_size')::int AS block_size, current_database() AS database"
+        " current_setting('block_size')::int AS block_size, current_database() AS database,"
+        " (SELECT s.setting::int FROM pg_settings AS s WHERE s.name = 'shared_buffers') AS shared_buffers"
     )
     result = empty_result()
     result.update(
@@ -147,6 +148,7 @@ def measure(session: Session, params: Mapping[str, Any], queries: List[Query], c
         database=facts["database"],
         server_version=facts["version"].split()[0],
         io_method=facts["io_method"] or "sync",
+        shared_buffers_blocks=facts["shared_buffers"],
         queries=session.queries,
     )
     _refuse_strangers(session, facts["database"], params["trusted_roles"])
@@ -176,6 +178,7 @@ def empty_result() -> Dict[str, Any]:
         "database": None,
         "server_version": None,
         "io_method": None,
+        "shared_buffers_blocks": None,
         "runs": [],
         "queries": [],
         "warnings": [],

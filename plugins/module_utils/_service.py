@@ -74,6 +74,8 @@ class Unit:
 class Service:
     """Of a cluster that runs now: what it takes to start it again is remembered before it is stopped."""
 
+    _STOP = ("stop", "-m", "fast")
+
     def __init__(self, data_directory: str, ask: _privileges.Ask) -> None:
         self.data_directory = data_directory
         self._directory = _data_directory.opened(data_directory)
@@ -96,7 +98,7 @@ class Service:
         if self.unit is not None:
             self._ask("stop unit")
         else:
-            self._run("stop", "-m", "fast")
+            self._run(*self._STOP)
         if self._directory.postmaster() is not None:
             raise ResidencyError("PostgreSQL in %s was stopped, and runs again: something else starts it." % self.data_directory)
 
@@ -107,7 +109,7 @@ class Service:
                 self._ask("start unit")
             else:
                 self._ask("join cgroups", os.getpid())
-                self._run("start", "-l", self._log, "-o", self._arguments)
+                self._run(*self._start_arguments())
         except ResidencyError as error:
             where = "journalctl -u %s" % self.unit if self.unit is not None else self._log
             raise ResidencyError(
@@ -120,7 +122,7 @@ class Service:
         """As they are shown."""
         if self.unit is not None:
             return ["systemctl stop %s" % self.unit, "systemctl start %s" % self.unit]
-        return ["pg_ctl stop -D %s" % self.data_directory, "pg_ctl start -D %s" % self.data_directory]
+        return [shlex.join(self._pg_ctl_command(*arguments)) for arguments in (self._STOP, self._start_arguments())]
 
     def _keeper(self, pid: int) -> None:
         process = _processes.look(pid)
@@ -134,8 +136,13 @@ class Service:
     def _run(self, *arguments: str) -> None:
         if os.geteuid() == 0:
             raise ResidencyError("pg_ctl does not run as root: become the cluster's operating system user.")
-        command = [self._pg_ctl, *arguments, "-D", self.data_directory, "--wait", "--silent", "-t", str(TIMEOUT)]
-        _call(command, env=self._environment)
+        _call(self._pg_ctl_command(*arguments), env=self._environment)
+
+    def _start_arguments(self) -> List[str]:
+        return ["start", "-l", self._log, "-o", self._arguments]
+
+    def _pg_ctl_command(self, *arguments: str) -> List[str]:
+        return [self._pg_ctl, *arguments, "-D", self.data_directory, "--wait", "--silent", "-t", str(TIMEOUT)]
 
 
 def running(directory: DataDirectory) -> _processes.Pinned:

@@ -22,6 +22,7 @@ from typing import Iterator, Optional
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 PATH = "/dev/shm/pgfleet.cold_test"
+COLD_TEST = "cold test of "  # so begins the name of a cold test, which leaves more than the lock when it is interrupted
 _OF_A_PROCESS = re.compile(r".*\bprocess (\d+)\b")
 
 
@@ -62,10 +63,10 @@ def _take(name: str) -> None:
             os.unlink(PATH)  # it was killed
         except OSError:
             break
-    raise ResidencyError(
-        "Another run is in progress on this host: %s. Wait until it is done; if it is gone without a trace, remove %s, which is user %s's."
-        % (_shown(owner or "a file"), PATH, _user(_uid()))
-    )
+    what = "Another run is in progress on this host: %s. Wait until it is done; " % _shown(owner or "a file")
+    if owner and owner.startswith(COLD_TEST):
+        raise ResidencyError(what + "if it is gone without a trace, run the playbook cold_test on this host: it names the steps.")
+    raise ResidencyError(what + "if it is gone without a trace, remove %s, which is user %s's." % (PATH, _user(_uid())))
 
 
 def _owner() -> Optional[str]:

@@ -14,8 +14,10 @@ description:
   - The playbooks of this collection run it first. It checks the variables of their roles on every host for type, choice and range, by the
     argument specifications of the roles. Text, which is what C(-e name=value) gives, is right if it converts.
   - A variable that is named almost like one of this collection is wrong, too.
-  - Runs on the controller only. Fails if there is no host, or if no host's variables are right. Otherwise RV(refused) has the hosts whose variables
-    are wrong.
+  - Also writes to the directory for the results, which it creates, so that a run whose results would be lost does not begin. In check mode nothing
+    of that is left.
+  - Runs on the controller only. Fails if there is no host, if no host's variables are right, or if the results cannot be written. Otherwise
+    RV(refused) has the hosts whose variables are wrong.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -47,6 +49,11 @@ options:
       - Whether to fail if the variables of one host are wrong.
     type: bool
     default: false
+  serial:
+    description:
+      - How many hosts to work on at a time, as in the keyword C(serial) of a play, for RV(batches).
+    type: raw
+    default: 1
 attributes:
   check_mode:
     support: full
@@ -80,6 +87,12 @@ hosts:
   type: list
   elements: str
   sample: [db1, db2]
+batches:
+  description: The hosts whose variables are right, in the order and number in which to work on them.
+  returned: when there is a host
+  type: list
+  elements: list
+  sample: [[db1], [db2]]
 directory:
   description: Where the results of the run go on the controller, C(pgfleet_results) of the first host.
   returned: when there is a host

@@ -11,8 +11,9 @@ module: fleet_report
 short_description: Keep the results of a run
 version_added: 0.2.0
 description:
-  - The playbooks of this collection run it last. It writes one JSON file for the run and sets the custom stat C(pgfleet), which
-    automation controllers keep with the job.
+  - The playbooks of this collection run it last. It returns the table for the screen, writes one JSON file for the run and sets the custom stat
+    C(pgfleet), which automation controllers keep with the job.
+  - A host whose result is not of the types that its role or module promises has failed. The rows of the others do not depend on it.
   - Runs on the controller only.
 author:
   - The pgfleet.cache authors (@pgfleet)
@@ -23,18 +24,19 @@ options:
     description:
       - Name of the playbook.
     type: str
+    choices: [cold_test, install, rolling_restart, snapshot, warmup]
     required: true
   hosts:
     description:
       - For each host how it ended, as P(pgfleet.cache.verdicts#filter) returns it.
     type: dict
     required: true
-  lines:
+  target:
     description:
-      - The table.
+      - For O(playbook=rolling_restart), the names of all hosts of the target, also of those beyond C(--limit).
     type: list
     elements: str
-    required: true
+    default: []
   directory:
     description:
       - Directory on the controller for the file. It is created with mode 0700, and the file has mode 0600. Empty means no file.
@@ -62,7 +64,6 @@ EXAMPLES = r"""
   pgfleet.cache.fleet_report:
     playbook: warmup
     hosts: "{{ groups['postgresql'] | pgfleet.cache.verdicts(hostvars, 'cache_warmup_result', 'result') }}"
-    lines: "{{ lookup('ansible.builtin.template', 'warmup.txt.j2').splitlines() }}"
     directory: ~/pgfleet_results
   run_once: true
   register: report
@@ -86,7 +87,9 @@ path:
   type: str
   sample: /home/ops/pgfleet_results/warmup-20261122T034501Z.json
 messages:
-  description: For each host on which something went wrong, why.
+  description:
+    - For each host on which something went wrong, why. If the file could not be written, C(localhost) is among them, or the first host of the play
+      if C(--limit) leaves C(localhost) out.
   returned: always
   type: dict
   sample:

@@ -169,6 +169,11 @@ io_method:
   returned: always
   type: str
   sample: worker
+shared_buffers_blocks:
+  description: Size of C(shared_buffers), in blocks of the server.
+  returned: always
+  type: int
+  sample: 16384
 runs:
   description: A row for each run, in their order. Counts are in blocks of the server, all else is in bytes.
   returned: always

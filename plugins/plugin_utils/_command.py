@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import AbstractSet, Any, List, Mapping, Optional, Sequence
 
@@ -32,8 +33,25 @@ def command(cli: Mapping[str, Any], playbook: str, shown: AbstractSet[str], with
             hidden = True
     if cli.get("subset") or without:
         limit = split_host_pattern(str(cli.get("subset") or "all"))
-        parts += ["--limit", ",".join([*limit, *("!" + host for host in without or ())])]
+        parts += ["--limit", ",".join([*limit, *("!" + pattern(host) for host in without or ())])]
     return " ".join(map(shlex.quote, parts)) + (" # and the other extra variables" if hidden else "")
+
+
+def pattern(host: str) -> str:
+    """A pattern for this host only: inventories permit names such as a:b, db[1] and !x, which are patterns for others."""
+    if re.fullmatch(r"\w[\w.-]*", host, re.ASCII):
+        return host
+    return "~" + "".join(one if one.isalnum() and one.isascii() else "\\U%08x" % ord(one) for one in host) + "\\Z"
+
+
+def to_fail(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
+    """Patterns for the hosts that fleet_report names; if there is no report, for all of these. ``variables`` are Ansible's hostvars."""
+    for host in ["localhost", *map(str, hosts)]:
+        report = variables[host].get("pgfleet_report")
+        messages = report.get("messages") if isinstance(report, Mapping) else None
+        if isinstance(messages, Mapping):
+            return [pattern(str(one)) for one in messages]
+    return [pattern(str(host)) for host in hosts]
 
 
 def names(given: str) -> AbstractSet[str]:

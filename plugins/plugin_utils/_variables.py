@@ -103,6 +103,22 @@ def _batches(name: str, value: Any) -> None:
         raise ResidencyError("%s is %s: it has to be a number, a percentage such as 30%%, or a list of these." % (name, value))
 
 
+def batches(hosts: Sequence[str], serial: Any) -> List[List[str]]:
+    """As Ansible's ``serial`` means it: a number, a percentage, or a list of these, of which the last is used again."""
+    sizes = [str(one) for one in (serial if isinstance(serial, list) else as_list(serial))]
+    found: List[List[str]] = []
+    begun = 0
+    while begun < len(hosts):
+        size = sizes[min(len(found), len(sizes) - 1)] if sizes else "1"
+        number = re.fullmatch("([1-9][0-9]*)(%?)", size)
+        count = int(number.group(1)) if number else 1
+        if number and number.group(2):
+            count = max(1, count * len(hosts) // 100)
+        found.append(list(hosts[begun : begun + count]))
+        begun += count
+    return found
+
+
 def _task_file(name: str, value: str) -> None:
     if value not in ("systemd", "pg_ctlcluster") and not os.path.isfile(value):
         raise ResidencyError("There is no task file %s on the controller: correct %s." % (value, name))
@@ -133,8 +149,7 @@ REQUIRED = ("cache_cold_test_queries", "cache_cold_test_states")  # lists that c
 PLAYBOOKS = ("target", "cold_test_serial", "pgfleet_results")
 OWN = re.compile(
     r"cache_restart_(all_done|answers|fleet|hosts|out|primary_now|problem|roll|warm)|\w+_result"
-    r"|pgfleet_(batch|begun|check|entry_point|failure|failed|fleet_batch|hosts|items|known|done|planner|problem|reached|report|role|service_state|target"
-    r"|unreachable|verdicts)"
+    r"|pgfleet_(batch|begun|check|entry_point|failure|fleet_batch|hosts|items|known|planner|problem|reached|report|role|service_state|target|verdicts)"
 )
 
 # In the words of a message

@@ -86,18 +86,6 @@ def without_additions(result: Mapping[str, Any]) -> Dict[str, Any]:
     return {str(key): value for key, value in result.items() if key not in _ADDED and not str(key).startswith("_ansible")}
 
 
-def shown_message(one: Mapping[str, Any], check_mode: Any) -> str:
-    """What the table says of a host, from its verdict: why something is not perfect, in check mode what would be done, and each warning."""
-    result = one["result"]
-    if one["verdict"] == NOT_RUN:
-        return str(one["message"])
-    words = [one["message"] or (result.get("msg") if check_mode else "")]
-    if not words[0]:
-        words += result.get("remarks") or []
-    words += [warning for warning in result.get("warnings") or [] if warning not in words[0]]
-    return _one_line(" ".join(str(word) for word in words if word))
-
-
 def not_done(found: Mapping[str, Mapping[str, Any]]) -> List[str]:
     """The hosts on which something went wrong."""
     return [host for host, one in found.items() if one["verdict"] not in (DONE, NOT_BEGUN)]

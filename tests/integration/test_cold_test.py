@@ -7,13 +7,19 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
+import re
+import shlex
+import socket
+import subprocess
+import threading
+import time
 
 import pytest
-from cluster import LEFT
+from cluster import LEFT, run
 from playbook import task
+from test_playbooks import unreachable
 
 MIB = 1 << 20
 LOCK = "/dev/shm/pgfleet.cold_test"
@@ -29,7 +35,7 @@ def fleet(cluster, ansible, tmp_path):
         pgfleet_login_unix_socket=cluster.socket,
         cache_cold_test_queries=[QUERY],
         cache_cold_test_repeat=2,
-        cache_cold_test_results=str(tmp_path),
+        pgfleet_results=str(tmp_path / "results"),
     )
     cluster.sql("SELECT residency_drop_snapshot(name) FROM (SELECT DISTINCT name FROM residency_snapshots()) AS s")
     paths = [cluster.file_of(relation) for relation in ("passenger", '"Boarding Pass"')]
@@ -45,6 +51,12 @@ def host(cluster):
     return [cluster.resident(path) for path in cluster.paths]
 
 
+def kept(tmp_path, host="db1"):
+    """What the run's only file has of this host."""
+    [path] = (tmp_path / "results").glob("*")
+    return json.loads(path.read_text())["hosts"][host]["result"]
+
+
 def as_before(cluster, before):
     passenger, pass_ = host(cluster)
     assert passenger <= before[0] + MIB, "what only the test has read is gone again"
@@ -57,9 +69,7 @@ def test_every_state(fleet, cluster, tmp_path):
     before = host(cluster)
     output, status = fleet.command("pgfleet.cache.cold_test")
     assert status == 0, output
-    [path] = glob.glob(str(tmp_path / "db1-*.json"))
-    with open(path) as file:
-        result = json.load(file)
+    result = kept(tmp_path)
     size = int(cluster.sql("SELECT pg_relation_size('passenger')"))
     states = {row["state"]: row for row in result["states"]}
     assert set(states) == {"both_cold", "buffers_cold", "restored_page_cache", "restored", "both_warm"}
@@ -118,6 +128,121 @@ def test_another_run_is_in_progress(fleet, cluster):
     as_before(cluster, before)
 
 
+def wait_for(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not come")
+
+
+def answer(cluster, text):
+    """Nothing while the server is being restarted."""
+    try:
+        return cluster.sql(text)
+    except subprocess.CalledProcessError:
+        return None
+
+
+def descendants(pid):
+    """But for the server, which may have just been started."""
+    lines = [line.split() for line in run("ps", "-e", "-o", "pid=,ppid=,comm=").splitlines()]
+    found = [int(pid)]
+    for parent in found:
+        found += [int(line[0]) for line in lines if int(line[1]) == parent and line[2] != "postgres"]
+    return found[1:]
+
+
+def held_by(host):
+    try:
+        return os.readlink(LOCK).startswith("cold test of %s, " % host)
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("hosts", [["one", "two", "three"], ["two"]], ids=len)
+def test_one_is_lost_midway(fleet, cluster, tmp_path, hosts):
+    """One after the other: those behind it are measured, and the report is shown, also when it was the only one."""
+    with open(fleet.inventory) as file:
+        common = json.load(file)["postgresql"]["vars"]
+    fleet.set_hosts({name: {} for name in hosts}, **common)
+    lost, log = str(tmp_path / "lost"), tmp_path / "log"
+
+    def lose():
+        wait_for(lambda: held_by("two"))
+        open(lost, "w").close()
+        # three hosts are one here, and have one lock
+        wait_for(lambda: "fatal: [two]: UNREACHABLE!" in log.read_text())
+        os.unlink(LOCK)
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    output, status = fleet.command(
+        "pgfleet.cache.cold_test", *unreachable("two", lost), "-e", "cache_cold_test_repeat=1",
+        "-e", json.dumps({"cache_cold_test_states": ["both_warm"]}), ANSIBLE_LOG_PATH=str(log), timeout=300
+    )
+    thread.join()
+    [path] = (tmp_path / "results").glob("*")
+    found = json.loads(path.read_text())["hosts"]
+    assert status != 0 and {host: one["verdict"] for host, one in found.items()} == {name: "lost" if name == "two" else "done" for name in hosts}, output
+    assert "1 of %d hosts failed: two. The table says why." % len(hosts) in output
+    assert [len(found[name]["result"].get("runs", [])) for name in hosts] == [int(name != "two") for name in hosts]
+    order = [name for name in re.findall(r"TASK \[pgfleet.cache.cache_cold_test : Sum up\] \*+\nok: \[(.*?)\]", output) if name != "two"]
+    assert order == [name for name in hosts if name != "two"]
+    cluster.sql("SELECT residency_drop_snapshot(name) FROM (SELECT DISTINCT name FROM residency_snapshots()) AS s")
+
+
+def test_an_interrupted_run(fleet, cluster, tmp_path):
+    """Its lock says whose it was, the next run says what to do, and the one after that leaves nothing behind."""
+    environment = dict(os.environ, ANSIBLE_CONFIG=fleet.settings, ANSIBLE_PIPELINING="True")
+    process = subprocess.Popen(
+        ["ansible-playbook", "-i", fleet.inventory, "pgfleet.cache.cold_test"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(lambda: answer(cluster, "SELECT count(*) FROM residency_snapshots() WHERE name = 'cold_test_warm'") == "1")
+        who = os.readlink(LOCK)
+        assert who.startswith("cold test of db1, run by root on %s (pid %d), since 2" % (socket.gethostname(), process.pid))
+    finally:
+        at_work = descendants(process.pid)
+        process.kill()
+        process.wait()
+    try:
+        # what was at work on the host ends by itself
+        wait_for(lambda: not any(os.path.exists("/proc/%d" % pid) for pid in at_work))
+        if "no server running" in run(cluster.bin + "/pg_ctl", "status", "-D", cluster.data, user="postgres", check=False):
+            cluster.start()
+        output, status = fleet.command("pgfleet.cache.cold_test")
+        text = " ".join(output.split())
+        assert status != 0 and "Another run is in progress on this host: %s. Wait until it is done." % who in text, output
+        restore = re.search(r"first restore what was cached: ansible-playbook (pgfleet\.cache\.warmup .*?) \(if there is such a snapshot\)", text)
+        remove = re.search(r"remove the lock: rm (\S+) \(as user postgres\)", text)
+        assert restore and remove and remove.group(1) == LOCK
+        output, status = fleet.command(*shlex.split(restore.group(1)))
+        assert status == 0, output
+        os.unlink(LOCK)
+        before = host(cluster)
+        output, status = fleet.command("pgfleet.cache.cold_test", "-e", "cache_cold_test_repeat=1")
+        assert status == 0, output
+        as_before(cluster, before)
+    finally:
+        if os.path.lexists(LOCK) and os.readlink(LOCK) == who:
+            os.unlink(LOCK)
+
+
+def test_the_preview_names_the_command(fleet, cluster):
+    """Word for word, as the server's process is then started."""
+    output, status = fleet.command("pgfleet.cache.cold_test", "--check")
+    assert status == 0, output
+    [preview] = re.findall(r"Before most of these runs (.*?)\.\"", " ".join(output.split()))
+    stop, start = re.search(r"(\S+/pg_ctl stop .*?), (\S+/pg_ctl start .*)$", preview.replace('\\"', '"')).groups()
+    started = cluster.sql("SELECT pg_postmaster_start_time()")
+    for command in (stop, start):
+        run(*shlex.split(command), user="postgres")
+    assert cluster.sql("SELECT pg_postmaster_start_time()") != started
+
+
 def test_a_task_file_of_the_users_own(fleet, cluster, tmp_path):
     path = tmp_path / "service.yml"
     path.write_text(
@@ -132,7 +257,7 @@ def test_a_task_file_of_the_users_own(fleet, cluster, tmp_path):
         "-e", json.dumps({"cache_cold_test_states": ["both_cold", "both_warm"]}),
     )
     assert status == 0, output
-    [result] = [json.loads(one.read_text()) for one in tmp_path.glob("db1-*.json")]
+    result = kept(tmp_path)
     assert result["states"][0]["device_bytes"] > 20 * MIB > result["states"][1]["device_bytes"]
     as_before(cluster, before)
 

@@ -91,7 +91,9 @@ def test_restart(warm, ansible, login, user):
     for result in (check, real):
         assert not result.get("failed"), result["msg"]
         assert result["changed"] and keys(result) == documented(EVICT)
-        assert result["commands"] == ["pg_ctl stop -D " + warm.data, "pg_ctl start -D " + warm.data]
+        stop, start = result["commands"]
+        assert stop.startswith("%s/pg_ctl stop -m fast -D %s --wait" % (warm.bin, warm.data))
+        assert start.startswith("%s/pg_ctl start -l " % warm.bin) and " -D %s --wait" % warm.data in start
     assert (check["restarted"], real["restarted"]) == (False, True)
     assert started(warm) != before
     assert [warm.resident(warm.file_of(relation)) for relation in RELATIONS] == [0, 0, 0]

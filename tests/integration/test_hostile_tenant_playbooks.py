@@ -105,7 +105,7 @@ def test_cold_test_refuses_where_he_may_create(office, fleet, nothing_sprung, tm
     office.warm(office.goods)
     resident, server, files = office.resident(office.goods), postmaster(office), office.folder()
     output, status = fleet(
-        "cold_test", "postgres", check, cache_cold_test_database=database, cache_cold_test_results=str(tmp_path / "results"),
+        "cold_test", "postgres", check, cache_cold_test_database=database, pgfleet_results=str(tmp_path / "results"),
         cache_cold_test_queries=[{"name": "goods", "query": "SELECT count(*) FROM pg_class WHERE oid = 1::int4"}],
     )
     assert status != 0
@@ -114,7 +114,7 @@ def test_cold_test_refuses_where_he_may_create(office, fleet, nothing_sprung, tm
     assert office.folder() == files
     assert office.resident(office.goods) >= LEFT * resident > 0
     assert not os.path.lexists(LOCK)
-    assert not (tmp_path / "results").exists()
+    assert (tmp_path / "results").exists() is not check
 
 
 @pytest.mark.parametrize("database, manager", [("postgres", "own"), ("shop", "systemd")], ids=["postgres-own", "shop-systemd"])
@@ -125,7 +125,7 @@ def test_cold_test_beside_his_databases(office, fleet, nothing_sprung, tmp_path,
         "cache_cold_test_queries": [{"name": "ledger", "query": "SELECT count(text) FROM ledger WHERE entry = 1::int8"}],
         "cache_cold_test_states": ["both_cold", "restored"],
         "cache_cold_test_repeat": 1,
-        "cache_cold_test_results": str(tmp_path),
+        "pgfleet_results": str(tmp_path),
     }
     if manager == "own":
         arguments["pgfleet_service_manager"] = fleet.service
@@ -136,7 +136,7 @@ def test_cold_test_beside_his_databases(office, fleet, nothing_sprung, tmp_path,
     output, status = fleet("cold_test", database, **arguments)
     assert status == 0, output
     assert postmaster(office) != server
-    [result] = [json.loads(one.read_text()) for one in tmp_path.glob("db1-*.json")]
+    [result] = [json.loads(one.read_text())["hosts"]["db1"]["result"] for one in tmp_path.glob("*.json")]
     assert [row["state"] for row in result["states"]] == ["both_cold", "restored"]
 
 

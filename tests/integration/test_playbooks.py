@@ -11,6 +11,7 @@ import json
 import os
 import re
 import stat
+import subprocess
 import threading
 import time
 
@@ -67,7 +68,6 @@ def fleet(cluster, ansible, tmp_path):
         pgfleet_login_port=cluster.port,
         pgfleet_login_unix_socket=cluster.socket,
         cache_extension_pg_config=cluster.bin + "/pg_config",
-        cache_cold_test_results="",
         pgfleet_results=str(tmp_path / "results"),
     )
     ansible.results = tmp_path / "results"
@@ -267,6 +267,91 @@ def test_every_line_that_is_not_perfect_says_why(fleet, cluster):
         assert "table public.dropped in postgres (9" in line and ", dropped or truncated)" in line, output
     for one in results(fleet)[-1]["hosts"].values():
         assert one["result"]["remarks"] and one["verdict"] == "done"
+
+
+# as a host could change what its modules return
+ODD = """#!/bin/sh
+/usr/bin/python3 "$@" | sed -E 's/"(residency|generation)": [0-9.]+/"\\1": "\\\\u001b[2Jall of it"/g'
+"""
+
+
+@pytest.mark.parametrize("playbook", ["snapshot", "warmup"])
+def test_a_result_of_odd_types(fleet, cluster, playbook):
+    """It costs its own row, not the table."""
+    path = os.path.join(fleet.directory, "odd-python")  # where the cluster's user can run it
+    with open(path, "w") as file:
+        file.write(ODD)
+    os.chmod(path, 0o755)
+    cluster.warm(cluster.file_of("pg_database"))
+    fleet.set_hosts(dict({name: {} for name in HOSTS}, two={"ansible_python_interpreter": path}), **common_variables(fleet))
+    output, status = fleet.command("pgfleet.cache." + playbook)
+    assert status != 0 and "Traceback" not in output
+    [result] = results(fleet)
+    assert {host: one["verdict"] for host, one in result["hosts"].items()} == {"one": "done", "two": "failed", "three": "done"}, output
+    assert result["hosts"]["two"]["message"].startswith("Its result has unexpected types: ")
+    assert "1 of 3 hosts failed: two. The table says why." in output and "\x1b[2J" not in output
+    assert {host: counted["failed"] for host, counted in recap(output).items() if host != "localhost"} == {"one": 0, "two": 1, "three": 0}
+
+
+ODD_NAMES = ["a:b", "db[1]", "!x", "~x", "&y", "db*", "::1", "db1", "db10"]
+
+
+@pytest.mark.parametrize("path", [OLDEST + "/bin:", ""], ids=["oldest", "newest"])
+def test_odd_names(fleet, tmp_path, path):
+    """They are patterns, too: the right ones fail."""
+    inventory = {
+        "postgresql": {"hosts": ODD_NAMES, "vars": common_variables(fleet)},
+        "_meta": {"hostvars": {name: {"cache_snapshot_keep": "none"} for name in ODD_NAMES[::2]}},
+    }
+    script = tmp_path / "inventory"
+    script.write_text("#!/bin/sh\ncat <<'EOF'\n%s\nEOF\n" % json.dumps(inventory))
+    script.chmod(0o755)
+    fleet.inventory = str(script)
+    output, status = fleet.command("pgfleet.cache.snapshot", PATH=path + os.environ["PATH"])
+    assert status != 0
+    [result] = results(fleet)
+    expected = {name: int(number % 2 == 0) for number, name in enumerate(ODD_NAMES)}
+    assert {host: int(one["verdict"] == "refused") for host, one in result["hosts"].items()} == expected, output
+    assert {host: counted["failed"] for host, counted in recap(output).items() if host != "localhost"} == expected, output
+
+
+@pytest.mark.parametrize("check", [[], ["--check"]], ids=["real", "check"])
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_results_that_cannot_be_written(fleet, cluster, tmp_path, playbook, check):
+    """Known before anything is done."""
+    (tmp_path / "file").write_text("")
+    before = cluster.sql("SELECT array_agg(name ORDER BY name, generation) FROM residency_snapshots()")
+    output, status = fleet.command("pgfleet.cache." + playbook, *as_text(playbook), "-e", "pgfleet_results=%s/file/results" % tmp_path, *check)
+    assert status != 0 and len(banners(output)) == 2, output
+    assert "Correct pgfleet_results; empty means no file. Nothing was changed." in " ".join(output.split())
+    assert cluster.sql("SELECT array_agg(name ORDER BY name, generation) FROM residency_snapshots()") == before
+
+
+def test_the_dry_run_leaves_no_directory(fleet):
+    output, status = fleet.command("pgfleet.cache.snapshot", "--check")
+    assert status == 0, output
+    assert not fleet.results.exists()
+
+
+@pytest.mark.parametrize("limit", [[], ["--limit", "two,three"]], ids=["all", "limited"])
+def test_results_that_become_too_many(fleet, tmp_path, limit):
+    """There is room at the beginning, and not at the end: the table is shown, and the run is red."""
+    directory = tmp_path / "small"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(directory)], check=True)
+    try:
+        output, status = fleet.command("pgfleet.cache.snapshot", *limit, "-e", "pgfleet_results=%s" % directory)
+        left = list(directory.iterdir())
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+    assert status != 0 and left == []
+    lost = "The results could not be written: [Errno 28] No space left on device. Correct pgfleet_results."
+    assert re.search(r'^ +"%s"$' % re.escape(lost), output, re.MULTILINE), output
+    assert [line for line in output.splitlines() if line.startswith("fatal: ")] == [
+        'fatal: [%s]: FAILED! => {"changed": false, "msg": "%s"}' % ("two" if limit else "localhost", lost)
+    ]
+    assert {host: counted["failed"] for host, counted in recap(output).items() if counted["failed"]} == {"two" if limit else "localhost": 1}
+    assert "host   snapshot" in output
 
 
 def test_starters_at_the_same_moment(fleet, cluster):

@@ -31,19 +31,19 @@ def sql(name, query):
     return run(name, f'runuser -u postgres -- psql -XAtc "{query}"')
 
 
-def results(folder, name):
-    [path] = glob.glob(os.path.join(FOLDER, folder, name + "-*.json"))
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
-
-
 def kept(name):
     with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
         return json.load(file)
 
 
-def states(folder, name):
-    return {row["state"]: row for row in results(folder, name)["states"]}
+def result_of(name):
+    """Of the playbook, in the one file of its run."""
+    [path] = glob.glob(os.path.join(FOLDER, "all", "cold_test-*.json"))
+    return kept(path)["hosts"][name]["result"]
+
+
+def states(result):
+    return {row["state"]: row for row in result["states"]}
 
 
 @pytest.fixture(name="size", scope="module")
@@ -65,7 +65,7 @@ def fixture_counted():
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_every_state_is_what_it_is_called(name, size):
-    rows = states("all", name)
+    rows = states(result_of(name))
     assert set(rows) == set(STATES)
     for row in rows.values():
         assert row["runs"] == 2
@@ -87,7 +87,7 @@ def test_every_state_is_what_it_is_called(name, size):
 @pytest.mark.parametrize("name", HOSTS)
 def test_the_blocks_read_are_those_of_the_article(name):
     """20,409 of them, and some catalogs, in every state in which the buffers are cold."""
-    rows = states("all", name)
+    rows = states(result_of(name))
     assert abs(rows["both_cold"]["shared_read"] - 20409) < 100
     assert abs(rows["both_cold"]["shared_read"] - rows["buffers_cold"]["shared_read"]) < 100
 
@@ -95,7 +95,7 @@ def test_the_blocks_read_are_those_of_the_article(name):
 @pytest.mark.parametrize("name", HOSTS)
 def test_the_device_agrees(name):
     """Others may read too, but never less can come from the device than from it to this server."""
-    for one in results("all", name)["runs"]:
+    for one in result_of(name)["runs"]:
         assert sum(disk["bytes"] for disk in one["disks"]) >= 0.97 * one["device_bytes"] - MIB
         assert one["certainty"] == "exact"
 
@@ -106,7 +106,7 @@ def test_the_host_is_as_it_was_found(name, counted):
     buffers_after, resident_after, _size = counted(name, "after")
     assert 0.3 * size <= resident <= 0.8 * size, "half of it was read"
     # counted by the restore itself, at once; minutes later the kernel may have taken back what nobody touches
-    back = results("all", name)["put_back"]
+    back = result_of(name)["put_back"]
     assert back["residency"] >= 90 and back["wanted"] * 8192 >= 0.8 * resident
     assert LEFT * resident <= resident_after <= resident + 0.1 * size
     assert buffers_after >= 0.8 * buffers
@@ -118,7 +118,7 @@ def test_the_host_is_as_it_was_found(name, counted):
 @pytest.mark.parametrize("method", ["sync", "io_uring", "worker"])
 def test_every_io_method_is_accounted(method, size):
     """With workers, and only then, the backend has read next to nothing by its own account."""
-    result = results(method, "cold-18")
+    result = kept(method + ".json")
     assert result["io_method"] == method
     runs = {one["state"]: one for one in result["runs"]}
     cold, warm = runs["both_cold"], runs["buffers_cold"]
@@ -163,7 +163,7 @@ def test_the_whole_machine(size):
     assert refused["failed"]
     assert "1 client is connected to PostgreSQL here (15/main: postgres postgres [local] SELECT)" in refused["msg"]
     assert "This host is a container: the page cache is the whole machine's" in refused["msg"]
-    rows = states("host", "cold-15")
+    rows = states(kept("host.json"))
     assert 0.97 * size["cold-15"] <= rows["both_cold"]["device_bytes"] <= 1.5 * size["cold-15"]
     assert rows["both_cold"]["page_cache_bytes"] <= 0.03 * size["cold-15"]
     assert rows["buffers_cold"]["device_bytes"] <= 0.15 * size["cold-15"]

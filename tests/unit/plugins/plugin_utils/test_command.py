@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import command
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import command, pattern, to_fail
 
 
 @pytest.mark.parametrize(
@@ -26,3 +28,31 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import comm
 )
 def test_command(cli, without, expected):
     assert command(cli, "rolling_restart", {"target", "cache_restart_what"}, without) == expected
+
+
+ODD = ["a:b", "db[1]", "!x", "~x", "&y", "a,b", "a b", "*", "db?", "::1", "10.0.0.1", "höst", "a\\b", "x$", "(x", "db1", "db10", "DB1", "host-1.example.org"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_pattern(name):
+    """Ansible's own reading of it."""
+    inventory = InventoryManager(DataLoader(), sources=None)
+    inventory.add_group("fleet")
+    for one in ODD:
+        inventory.add_host(one, "fleet")
+    assert [host.name for host in inventory.get_hosts([pattern(name)])] == [name]
+    assert [host.name for host in inventory.get_hosts("fleet,!" + pattern(name))] == [one for one in ODD if one != name]
+
+
+@pytest.mark.parametrize(
+    ("reports", "expected"),
+    [
+        ({"localhost": {"messages": {"db1": "no"}}, "db1": {}, "db2": {"messages": {"db2": "of another run"}}}, ["db1"]),
+        ({"localhost": None, "db1": {}, "db2": {"messages": {}}}, []),
+        ({"localhost": None, "db1": "text", "db2": {"messages": "text"}}, ["db1", "db2"]),
+        ({"localhost": None, "db1": None, "db2": {"messages": {"a:b": "no"}}}, ["~a\\U0000003ab\\Z"]),
+    ],
+    ids=["localhost", "of no host", "none", "odd name"],
+)
+def test_to_fail(reports, expected):
+    assert to_fail(["db1", "db2"], {host: {} if one is None else {"pgfleet_report": one} for host, one in reports.items()}) == expected

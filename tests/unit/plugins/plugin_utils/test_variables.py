@@ -134,6 +134,24 @@ def test_the_batches_of_a_cold_test(value, right):
     assert (_variables.fault_of("cold_test_serial", {"type": "raw"}, value) is None) is right
 
 
+@pytest.mark.parametrize(
+    ("serial", "expected"),
+    [
+        (1, [["a"], ["b"], ["c"], ["d"], ["e"]]),
+        ("2", [["a", "b"], ["c", "d"], ["e"]]),
+        ("50%", [["a", "b"], ["c", "d"], ["e"]]),
+        ("1%", [["a"], ["b"], ["c"], ["d"], ["e"]]),
+        ([1, "100%"], [["a"], ["b", "c", "d", "e"]]),
+        ("1,3", [["a"], ["b", "c", "d"], ["e"]]),
+        (None, [["a"], ["b"], ["c"], ["d"], ["e"]]),
+        ("none", [["a"], ["b"], ["c"], ["d"], ["e"]]),
+    ],
+    ids=str,
+)
+def test_batches(serial, expected):
+    assert _variables.batches(list("abcde"), serial) == expected and _variables.batches([], serial) == []
+
+
 def test_control_characters_are_shown():
     assert fault("cache_restart_gate", "\x1b[2J\u202e") == "cache_restart_gate is '\\x1b[2J\\u202e': it has to be fail, warn or wait."
 

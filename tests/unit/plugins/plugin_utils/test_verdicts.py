@@ -71,22 +71,6 @@ def test_what_ansible_adds_is_left_out():
     assert _verdicts.verdict("db1", GOOD, "r", "result")["result"] == {"state": "done"}
 
 
-@pytest.mark.parametrize(
-    ("one", "check_mode", "expected"),
-    [
-        ({"verdict": "done", "message": "", "result": {"msg": "warm@3: 100 %"}}, False, ""),
-        ({"verdict": "done", "message": "", "result": {"msg": "Would load. It is so.", "remarks": ["It is so."]}}, True, "Would load. It is so."),
-        ({"verdict": "done", "message": "", "result": {"msg": "x", "remarks": ["a.", "b\nc."], "warnings": ["d."]}}, False, "a. b c. d."),
-        ({"verdict": "done", "message": "", "result": {"msg": "Would save.", "remarks": [], "warnings": ["d."]}}, True, "Would save. d."),
-        ({"verdict": "failed", "message": "No. d.", "result": {"remarks": ["a."], "warnings": ["d.", "e."]}}, False, "No. d. e."),
-        ({"verdict": "not_run", "message": "nothing was done", "result": {"warnings": ["d."]}}, False, "nothing was done"),
-        ({"verdict": "lost", "message": "lost", "result": {}}, False, "lost"),
-    ],
-)
-def test_what_the_table_says(one, check_mode, expected):
-    assert _verdicts.shown_message(one, check_mode) == expected
-
-
 def test_not_done():
     found = _verdicts.verdicts(["db1", "db2"], {"db1": GOOD, "db2": dict(GOOD, pgfleet_failure="no")}, "r", "result")
     assert list(found) == ["db1", "db2"] and _verdicts.not_done(found) == ["db2"]

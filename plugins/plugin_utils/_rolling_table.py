@@ -1,0 +1,123 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The table of a rolling restart, who is out of traffic, and how to go on: from the variables that its plays have left."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _tables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import Column, OddResultError, Result
+
+PHASES = (("snapshot", 8), ("out", 5), ("restart", 7), ("replay", 6), ("restore", 7), ("in", 5))
+COLUMNS = [
+    Column("role", -7), Column("state", -10), Column("residency", 9), *(Column(*phase) for phase in PHASES), Column("traffic", -7)
+]
+
+
+class Rolling:
+    """``hosts`` are all of the target, also beyond --limit; ``variables`` are Ansible's hostvars."""
+
+    def __init__(self, hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], check_mode: bool) -> None:
+        self.hosts = [str(host) for host in hosts]
+        self.check_mode = check_mode
+        self._variables = {host: variables[host] for host in self.hosts}
+        # the others were beyond --limit
+        self._known = [host for host in self.hosts if "pgfleet_failure" in self._variables[host]]
+        self._fleet = self._first("cache_restart_fleet")
+        self._answers = self._first("cache_restart_answers")
+
+    def _first(self, name: str) -> Mapping[str, Any]:
+        """Of what the plan has set for all hosts alike."""
+        found = (self._variables[host].get(name) for host in self._known)
+        return next((one for one in found if isinstance(one, Mapping) and one), {})
+
+    def lines(self, ended: Mapping[str, Mapping[str, Any]], again: Callable[[List[str]], str]) -> Tuple[List[str], Dict[str, str]]:
+        """``again`` returns the command to go on with, without these hosts."""
+        found, odd = _tables.lines(COLUMNS, self.hosts, self._row, ended)
+        unreachable = [host for host in self._known if self._failure(host).startswith(("unreachable", "lost"))]
+        found.append("")
+        if unreachable:
+            found.append("Unreachable: %s." % _names(unreachable))
+        for host in self.hosts:
+            if self._out(host):
+                found.append("Out of traffic now: %s (%s)." % (printable(host), _names(self._out(host))))
+        return [*found, *self._what_is_left(unreachable, again)], odd
+
+    def _what_is_left(self, unreachable: List[str], again: Callable[[List[str]], str]) -> List[str]:
+        if any(self._variables[host].get("cache_restart_problem") for host in self._known):
+            return ["Nothing is restarted."]
+        done = self._done()
+        left = [host for host in self.hosts if host not in done]
+        if self.check_mode:
+            return self._preview()
+        if not left:
+            return ["All are restarted: the roll is finished."]
+        text = "Not done: %s. Go on from here with: %s" % (_names(left), printable(again(unreachable)))
+        return [text + (" (or when they are reachable, without --limit)" if unreachable else "")]
+
+    def _preview(self) -> List[str]:
+        batches = _list(self._fleet.get("batches"))
+        found = ["Would restart no standby."]
+        if batches:
+            found = ["Would begin with the batches %s." % "; ".join(_names(_list(batch)) for batch in batches)]
+        primary = str(self._fleet.get("primary") or "")
+        if primary and primary not in _list(self._fleet.get("done")):
+            way = str(self._variables.get(primary, {}).get("cache_restart_primary") or "in_place") if primary in self._known else "in_place"
+            if way == "skip":
+                found.append("Would leave the primary %s alone." % printable(primary))
+            else:
+                after = " after a switchover" if way == "switchover" else ""
+                found.append("Would then restart the primary %s%s." % (printable(primary), after))
+        return found
+
+    def _done(self) -> List[str]:
+        """In this rolling restart, by an earlier run or by this one; and a primary that is to be left alone."""
+        done = [str(host) for host in _list(self._fleet.get("done"))]
+        for host in self._known:
+            variables = self._variables[host]
+            result = variables.get("cache_restart_result")
+            if isinstance(result, Mapping) and result.get("state") == "done":
+                done.append(host)
+            if variables.get("cache_restart_primary") == "skip" and variables.get("cache_restart_primary_now") == host:
+                done.append(host)
+        return done
+
+    def _failure(self, host: str) -> str:
+        return str(self._variables[host].get("pgfleet_failure") or "")
+
+    def _out(self, host: str) -> List[Any]:
+        return _list(self._variables[host].get("cache_restart_out"))
+
+    def _row(self, host: str) -> _tables.Row:
+        answers = Result(self._answers.get(host) or {}, "its answer's ")
+        recovering = answers.truth("in_recovery")
+        result = Result(self._variables[host].get("cache_restart_result") or self._kept(host))
+        residency, seconds = result.number("residency"), result.part("seconds")
+        phases = [seconds.number(name) for name, dummy in PHASES]
+        return [
+            "-" if recovering is None else "standby" if recovering else "primary",
+            "failed" if self._failure(host) else result.text("state", 20) or "-",
+            "%.2f %%" % residency if residency is not None else "-",
+            *("-" if one is None else str(one) for one in phases),
+            "out" if self._out(host) or result.truth("out") else "-" if recovering is None else "in",
+        ], " ".join(filter(None, [self._failure(host), *result.texts("remarks")]))
+
+    def _kept(self, host: str) -> Mapping[str, Any]:
+        """What the host has kept of this rolling restart, from an earlier run."""
+        kept = (self._answers.get(host) or {}).get("kept") or {}
+        if not isinstance(kept, Mapping):
+            raise OddResultError("what it has kept is no dictionary")
+        return kept if kept.get("roll", "") == self._fleet.get("roll", "-") else {}
+
+
+def _list(value: Any) -> List[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _names(names: Sequence[Any]) -> str:
+    return printable(", ".join(map(str, names)))

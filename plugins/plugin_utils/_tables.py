@@ -1,0 +1,183 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The table of a playbook, a row for each host.
+
+A result comes from a host, which can return anything under its name: what is not of the documented type costs the row of this host only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from ansible.module_utils.common.text.formatters import bytes_to_human
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import DONE, FAILED, NOT_RUN
+
+BLOCK = 8192
+_LARGEST = 1e18  # beyond it a count is none
+
+
+class OddResultError(Exception):
+    """Something of a host's result is not of its type."""
+
+
+class Result:
+    """A dictionary of which each value is taken as what it has to be. Without a value, it is None, or empty."""
+
+    def __init__(self, values: Any, path: str = "") -> None:
+        self._path = path
+        if not isinstance(values, Mapping):
+            raise OddResultError("%s is no dictionary" % (path.rstrip(".") or "it"))
+        self._values = values
+
+    def _get(self, key: str, kinds: Tuple[type, ...], name: str) -> Any:
+        value = self._values.get(key)
+        if value is None:
+            return None
+        # a boolean would be a number
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise OddResultError("%s%s is '%s' and no %s" % (self._path, key, printable(value, 40), name))
+        return value
+
+    def number(self, key: str) -> Optional[float]:
+        value: Optional[float] = self._get(key, (int, float), "number")
+        if value is not None and not -_LARGEST < value < _LARGEST:
+            raise OddResultError("%s%s is %s" % (self._path, key, printable(value, 40)))
+        return value
+
+    def truth(self, key: str) -> Optional[bool]:
+        value: Optional[bool] = self._get(key, (bool,), "boolean")
+        return value
+
+    def text(self, key: str, limit: int = 4000) -> str:
+        return printable(self._get(key, (str,), "text") or "", limit)
+
+    def texts(self, key: str) -> List[str]:
+        values = self._get(key, (list,), "list") or []
+        if not all(isinstance(one, str) for one in values):
+            raise OddResultError("%s%s is no list of texts" % (self._path, key))
+        return [printable(one) for one in values]
+
+    def count(self, key: str) -> int:
+        return len(self._get(key, (list,), "list") or [])
+
+    def part(self, key: str) -> Result:
+        return Result(self._values.get(key) or {}, "%s%s." % (self._path, key))
+
+
+class Column(NamedTuple):
+    title: str
+    width: int  # negative: to the left
+
+
+Row = Tuple[List[str], str]  # cells, and the words after them
+
+
+class Table(NamedTuple):
+    columns: Sequence[Column]
+    row: Callable[[Mapping[str, Any], Result, bool], Row]  # of how a host ended, its result, and whether nothing was changed
+
+
+def table(playbook: str, hosts: Mapping[str, Mapping[str, Any]], check_mode: bool) -> Tuple[List[str], Dict[str, str]]:
+    """The lines, and for each host whose result has unexpected types which these are."""
+    known = TABLES[playbook]
+    return lines(known.columns, list(hosts), lambda host: known.row(hosts[host], Result(hosts[host]["result"]), check_mode), hosts)
+
+
+def lines(
+    columns: Sequence[Column], names: Sequence[str], row: Callable[[str], Row], hosts: Mapping[str, Mapping[str, Any]]
+) -> Tuple[List[str], Dict[str, str]]:
+    """As table(), of any columns and rows; ``hosts`` has what else is known of a host without a row."""
+    width = max(len(printable(name)) for name in [*names, "host"])
+    shape = "  ".join(["%%-%ds" % width, *("%%%ds" % column.width for column in columns), "%s"])
+    found, odd = [shape % ("host", *(column.title for column in columns), "message")], {}
+    for name in names:
+        try:
+            cells, words = row(name)
+        except OddResultError as error:
+            odd[name] = "Its result has unexpected types: %s." % error
+            cells, words = ["-"] * len(columns), " ".join(filter(None, [str(hosts.get(name, {}).get("message", "")), odd[name]]))
+        found.append(shape % (printable(name), *cells, printable(words)))
+    return found, odd
+
+
+def judged(hosts: Mapping[str, Mapping[str, Any]], odd: Mapping[str, str]) -> Dict[str, Dict[str, Any]]:
+    """A host of whose result nothing can be said has failed."""
+    return {
+        host: dict(one, verdict=FAILED, message=odd[host]) if host in odd and one["verdict"] == DONE else dict(one)
+        for host, one in hosts.items()
+    }
+
+
+def size(blocks: Optional[float]) -> str:
+    return "-" if blocks is None else human(blocks * BLOCK)
+
+
+def human(count: float) -> str:
+    return str(bytes_to_human(count)).replace("KB", "kB")
+
+
+def _words(one: Mapping[str, Any], result: Result, check_mode: bool) -> str:
+    """What has failed, or in check mode would be done; else why something is not perfect. With each warning."""
+    first = one["message"] or (result.text("msg") if check_mode else "")
+    words = [first] if first else result.texts("remarks")
+    if one["verdict"] != NOT_RUN:
+        words += [warning for warning in result.texts("warnings") if warning not in first]
+    return " ".join(" ".join(words).split())
+
+
+def _install(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
+    standby, version, databases = result.truth("standby"), result.text("version", 20), result.texts("databases")
+    changed, needed_by = result.texts("changed_databases"), result.texts("needed_by")
+    words = one["message"]
+    if not words and result.text("state") == "absent":
+        words = ("would be " if check_mode else "") + "removed" + ("; the files stay for " + ", ".join(needed_by) if needed_by else "")
+    elif not words and check_mode and changed:
+        words = "would be created or updated in " + ", ".join(changed)
+    elif not words:
+        words = "in " + ", ".join(databases) if version else "not installed yet"
+    role = "-" if standby is None else "standby" if standby else "primary"
+    return [result.text("server_version", 20) or "-", role, version or "-"], words
+
+
+def _snapshot(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
+    words = _words(one, result, check_mode)
+    snapshot = result.part("snapshot")
+    name, generation = snapshot.text("name"), snapshot.number("generation")
+    if not name or generation is None:
+        return ["-"] * 4, words
+    label = printable("%s@%d%s" % (name, generation, " (thin)" if snapshot.truth("thin") else ""), 100)
+    return [label, "%d" % (snapshot.number("segments") or 0), size(snapshot.number("wanted")), human(snapshot.number("file_bytes") or 0)], words
+
+
+def _warmup(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
+    residency, loaded = result.number("residency"), result.number("loaded")
+    measured = residency is not None
+    seconds, speed = result.number("seconds"), result.number("bytes_per_second")
+    return [
+        one["verdict"] if one["message"] else result.text("state", 20) or ("check" if check_mode else "-"),
+        "%.2f %%" % residency if residency is not None else "-",
+        size(result.number("wanted")),
+        size(loaded) if measured and loaded else "-",
+        "%.1f" % seconds if measured and result.number("job") and seconds is not None else "-",
+        "%.0f" % (speed / 1048576) if measured and loaded and speed is not None else "-",
+    ], _words(one, result, check_mode)
+
+
+def _cold_test(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
+    residency = result.part("put_back").number("residency")
+    words = one["message"] or ("would run" if check_mode else "")
+    return [str(result.count("runs") or "-"), "%g %%" % residency if residency is not None else "-"], words
+
+
+TABLES = {
+    "install": Table([Column("PostgreSQL", -10), Column("role", -7), Column("extension", -9)], _install),
+    "snapshot": Table([Column("snapshot", -20), Column("segments", 8), Column("cached", 9), Column("file", 9)], _snapshot),
+    "warmup": Table(
+        [Column("state", -11), Column("residency", 9), Column("wanted", 9), Column("loaded", 9), Column("seconds", 8), Column("MB/s", 8)], _warmup
+    ),
+    "cold_test": Table([Column("runs", 5), Column("put back", 8)], _cold_test),
+}

@@ -1,0 +1,58 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _results
+
+CONTENT = {"playbook": "warmup", "finished": "2026-11-22T03:45:09Z"}
+
+
+def test_it_is_there_and_its_owners_alone(tmp_path):
+    path = _results.write(str(tmp_path / "a" / "results"), CONTENT)
+    assert path == str(tmp_path / "a" / "results" / "warmup-20261122T034509Z.json")
+    assert json.loads((tmp_path / "a" / "results" / "warmup-20261122T034509Z.json").read_text()) == CONTENT
+    assert stat.S_IMODE((tmp_path / "a" / "results").stat().st_mode) == 0o700
+    assert _results.write(str(tmp_path / "a" / "results"), CONTENT).endswith("09Z-1.json")
+    assert len(list((tmp_path / "a" / "results").iterdir())) == 2
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_prepare(tmp_path, keep):
+    _results.prepare(str(tmp_path / "a" / "b"), keep)
+    assert (tmp_path / "a" / "b").exists() is keep and (tmp_path / "a").exists() is keep
+    if keep:
+        assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700 and list((tmp_path / "a" / "b").iterdir()) == []
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_prepare_leaves_what_was_there(tmp_path, keep):
+    (tmp_path / "one.json").write_text("{}")
+    _results.prepare(str(tmp_path), keep)
+    assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_file_is_in_the_way(tmp_path, keep):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        _results.prepare(str(tmp_path / "file" / "a" / "b"), keep)
+    with pytest.raises(OSError):
+        _results.prepare(str(tmp_path / "file"), keep)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_plain():
+    deep = value = {}
+    for dummy in range(2000):
+        value["a"] = value = {}
+    odd = {"a": float("nan"), 1: (1, 2.5, True, None), "b": {"c": [object]}, "deep": deep}
+    found = _results.plain(odd)
+    assert found["a"] == "nan" and found["1"] == [1, 2.5, True, None] and found["b"]["c"] == [str(object)]
+    json.dumps(found, sort_keys=True, allow_nan=False)

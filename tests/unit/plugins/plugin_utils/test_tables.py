@@ -1,0 +1,185 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _rolling_table, _tables
+
+SNAPSHOT = {"name": "warm", "generation": 3, "thin": False, "segments": 12, "wanted": 1000, "file_bytes": 2048}
+RESULTS = {
+    "install": {"server_version": "15.4", "standby": False, "version": "0.3.0", "databases": ["postgres"], "changed_databases": [], "state": "present"},
+    "snapshot": {"snapshot": SNAPSHOT, "warnings": [], "msg": "Would take one."},
+    "warmup": {"state": "done", "residency": 99.5, "wanted": 1000, "loaded": 500, "seconds": 2.04, "job": 7, "bytes_per_second": 2097152.0,
+               "msg": "All is well.", "remarks": [], "warnings": []},
+    "cold_test": {"runs": [{}, {}], "put_back": {"residency": 99.5}},
+}
+ROWS = {
+    "install": "db1   15.4        primary  0.3.0      in postgres",
+    "snapshot": "db1   warm@3                      12    7.81 MB    2.00 kB  ",
+    "warmup": "db1   done           99.50 %    7.81 MB    3.91 MB       2.0         2  ",
+    "cold_test": "db1       2    99.5 %  ",
+}
+ODD = ["text", 5, [1], {"a": "b"}, True, float("nan"), 10**400, -float("inf"), [["x"]], [None], "\x1b[2J" * 100]
+
+
+def ended(result, verdict="done", message=""):
+    return {"verdict": verdict, "message": message, "result": result}
+
+
+@pytest.mark.parametrize("playbook", sorted(ROWS))
+def test_row(playbook):
+    lines, odd = _tables.table(playbook, {"db1": ended(RESULTS[playbook])}, False)
+    assert (lines[1:], odd) == ([ROWS[playbook]], {})
+
+
+@pytest.mark.parametrize(
+    ("playbook", "result", "check_mode", "message", "expected"),
+    [
+        ("install", dict(RESULTS["install"], changed_databases=["a", "b"]), True, "", "would be created or updated in a, b"),
+        ("install", {"state": "absent", "needed_by": ["15/main"]}, True, "", "would be removed; the files stay for 15/main"),
+        ("install", {"state": "absent"}, False, "", "removed"),
+        ("install", {}, False, "", "not installed yet"),
+        ("install", {}, False, "no way", "no way"),
+        ("snapshot", {"snapshot": None, "msg": "Would take one."}, True, "", "Would take one."),
+        ("snapshot", dict(RESULTS["snapshot"], warnings=["It is thin."]), True, "", "Would take one. It is thin."),
+        ("warmup", RESULTS["warmup"], True, "", "All is well."),
+        ("warmup", dict(RESULTS["warmup"], remarks=["a.", "b\nc."], warnings=["d."]), False, "", "a. b c. d."),
+        ("warmup", dict(RESULTS["warmup"], remarks=["is well."], warnings=["d."]), True, "", "All is well. d."),
+        ("warmup", dict(RESULTS["warmup"], remarks=["a."], warnings=["d.", "e."]), False, "No. d.", "No. d. e."),
+        ("cold_test", {}, True, "", "would run"),
+    ],
+)
+def test_words(playbook, result, check_mode, message, expected):
+    lines, odd = _tables.table(playbook, {"db1": ended(result, "failed" if message else "done", message)}, check_mode)
+    assert lines[1].endswith("  " + expected) and not odd
+
+
+def test_what_was_not_run_has_no_warnings():
+    lines, dummy = _tables.table("warmup", {"db1": ended(dict(RESULTS["warmup"], warnings=["d."]), "not_run", "nothing was done")}, False)
+    assert lines[1].endswith("  nothing was done")
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
+@pytest.mark.parametrize(("playbook", "key"), [(playbook, key) for playbook, result in sorted(RESULTS.items()) for key in sorted(result)])
+def test_an_odd_value_costs_only_its_own_row(playbook, key, value):
+    """Text where a number belongs, and so on: the others' rows are as they are without it."""
+    hosts = {"db0": ended(RESULTS[playbook]), "db1": ended(dict(RESULTS[playbook], **{key: value})), "db2": ended(RESULTS[playbook])}
+    lines, odd = _tables.table(playbook, hosts, False)
+    assert [lines[1], lines[3]] == [ROWS[playbook].replace("db1", "db0"), ROWS[playbook].replace("db1", "db2")]
+    assert set(odd) <= {"db1"} and len(lines) == 4 and lines[2].isprintable()
+    if odd:
+        assert odd["db1"] in lines[2] and odd["db1"].startswith("Its result has unexpected types: %s" % key)
+        assert _tables.judged(hosts, odd)["db1"]["verdict"] == "failed"
+
+
+def test_a_row_says_what_is_odd():
+    lines, odd = _tables.table("warmup", {"db1": ended({"residency": "all"})}, False)
+    assert odd == {"db1": "Its result has unexpected types: residency is 'all' and no number."} and lines[1].endswith(odd["db1"])
+
+
+def test_what_failed_before_keeps_its_verdict_and_its_message():
+    hosts = {"db1": ended({"residency": "all"}, "unreachable", "unreachable: no route")}
+    lines, odd = _tables.table("warmup", hosts, False)
+    assert "unreachable: no route Its result has" in lines[1]
+    assert _tables.judged(hosts, odd)["db1"] == hosts["db1"]
+
+
+def test_names_are_shown_and_make_room():
+    lines, dummy = _tables.table("cold_test", {"a\nb": ended({}), "a-longer-name": ended({})}, False)
+    assert [line.index("put back") if number == 0 else line for number, line in enumerate(lines)] == [
+        22, "a\\nb               -         -  ", "a-longer-name      -         -  "
+    ]
+
+
+# --- a rolling restart ---
+
+FLEET = {"primary": "db1", "batches": [["db2"], ["db3"]], "done": [], "roll": "r1", "hosts": ["db1", "db2", "db3"]}
+DONE = {"state": "done", "residency": 99.0, "seconds": {"snapshot": 1.5, "restart": 3}, "remarks": [], "out": False}
+
+
+def variables(**changed):
+    answers = {"db1": {"in_recovery": False}, "db2": {"in_recovery": True}, "db3": {"in_recovery": True}}
+    common = {"pgfleet_failure": "", "cache_restart_fleet": FLEET, "cache_restart_answers": answers, "cache_restart_out": [],
+              "cache_restart_primary_now": "db1", "cache_restart_result": {}}
+    return {host: dict(common, **changed.get(host, {})) for host in answers}
+
+
+def again(without):
+    return "again without %s" % without
+
+
+def rolling(check_mode=False, **changed):
+    return _rolling_table.Rolling(["db1", "db2", "db3"], variables(**changed), check_mode).lines({}, again)
+
+
+def test_all_are_restarted():
+    lines, odd = rolling(db1={"cache_restart_result": DONE}, db2={"cache_restart_result": DONE}, db3={"cache_restart_result": DONE})
+    assert not odd and lines[4:] == ["", "All are restarted: the roll is finished."]
+    assert lines[2] == "db2   standby  done          99.00 %       1.5      -        3       -        -      -  in       "
+
+
+def test_the_preview():
+    assert rolling(True)[0][4:] == [
+        "", "Would begin with the batches db2; db3.", "Would then restart the primary db1."
+    ]
+    assert rolling(True, db1={"cache_restart_primary": "skip"})[0][-1] == "Would leave the primary db1 alone."
+    assert rolling(True, db1={"cache_restart_primary": "switchover"})[0][-1] == "Would then restart the primary db1 after a switchover."
+    nothing = {"cache_restart_fleet": dict(FLEET, batches=[], done=["db1", "db2", "db3"])}
+    assert rolling(True, db1=nothing)[0][4:] == ["", "Would restart no standby."]
+
+
+def test_what_is_left():
+    lost = {"pgfleet_failure": "lost while it was at work", "cache_restart_out": ["haproxy"]}
+    lines, dummy = rolling(db2={"cache_restart_result": DONE}, db3=lost)
+    assert lines[4:] == [
+        "", "Unreachable: db3.", "Out of traffic now: db3 (haproxy).",
+        "Not done: db1, db3. Go on from here with: again without ['db3'] (or when they are reachable, without --limit)",
+    ]
+    assert lines[3].split()[:3] == ["db3", "standby", "failed"] and "  out      lost while" in lines[3]
+    skipped = {"cache_restart_primary": "skip"}
+    assert rolling(db1=skipped, db2={"cache_restart_result": DONE})[0][-1] == "Not done: db3. Go on from here with: again without []"
+
+
+def test_a_refused_plan():
+    assert rolling(db2={"cache_restart_problem": "two primaries"})[0][4:] == ["", "Nothing is restarted."]
+
+
+def test_beyond_the_limit():
+    """What the host has kept of the same rolling restart is shown."""
+    given = variables()
+    kept = dict(DONE, roll="r1")
+    for one in given.values():
+        one["cache_restart_answers"] = {"db1": {"in_recovery": False}, "db2": {"in_recovery": True, "kept": kept}, "db3": {"in_recovery": True}}
+    del given["db2"]["pgfleet_failure"], given["db2"]["cache_restart_result"]
+    lines, dummy = _rolling_table.Rolling(["db1", "db2", "db3"], given, False).lines({}, again)
+    assert lines[2].split()[:4] == ["db2", "standby", "done", "99.00"]
+    kept["roll"] = "r0"
+    lines, dummy = _rolling_table.Rolling(["db1", "db2", "db3"], given, False).lines({}, again)
+    assert lines[2].split()[:4] == ["db2", "standby", "-", "-"]
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
+@pytest.mark.parametrize("key", ["residency", "seconds", "remarks", "out", "state"])
+def test_an_odd_value_in_a_rolling_restart(key, value):
+    lines, odd = rolling(db2={"cache_restart_result": dict(DONE, **{key: value})}, db3={"cache_restart_result": DONE})
+    assert set(odd) <= {"db2"} and lines[3].split()[:4] == ["db3", "standby", "done", "99.00"]
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
+@pytest.mark.parametrize("key", ["cache_restart_result", "cache_restart_answers", "cache_restart_fleet", "cache_restart_out", "pgfleet_failure"])
+def test_odd_variables_in_a_rolling_restart(key, value):
+    lines, odd = rolling(db2={key: value}, db3={"cache_restart_result": DONE})
+    assert set(odd) <= {"db2"} and lines[3].split()[:4] == ["db3", "standby", "done", "99.00"]
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
+@pytest.mark.parametrize("answer", [None, "in_recovery", "kept"])
+def test_an_odd_answer_in_a_rolling_restart(answer, value):
+    given = variables(db3={"cache_restart_result": DONE})
+    for one in given.values():
+        one["cache_restart_answers"] = dict(one["cache_restart_answers"], db2={answer: value} if answer else value)
+    lines, odd = _rolling_table.Rolling(["db1", "db2", "db3"], given, False).lines({}, again)
+    assert set(odd) <= {"db2"} and lines[3].split()[:4] == ["db3", "standby", "done", "99.00"]
