@@ -46,7 +46,7 @@ def test_row(playbook):
         ("snapshot", {"snapshot": None, "msg": "Would take one."}, True, "", "Would take one."),
         ("snapshot", dict(RESULTS["snapshot"], warnings=["It is thin."]), True, "", "Would take one. It is thin."),
         ("warmup", RESULTS["warmup"], True, "", "All is well."),
-        ("warmup", dict(RESULTS["warmup"], remarks=["a.", "b\nc."], warnings=["d."]), False, "", "a. b c. d."),
+        ("warmup", dict(RESULTS["warmup"], remarks=["a.", "b."], warnings=["d."]), False, "", "a. b. d."),
         ("warmup", dict(RESULTS["warmup"], remarks=["is well."], warnings=["d."]), True, "", "All is well. d."),
         ("warmup", dict(RESULTS["warmup"], remarks=["a."], warnings=["d.", "e."]), False, "No. d.", "No. d. e."),
         ("cold_test", {}, True, "", "would run"),
