@@ -45,11 +45,14 @@ def pattern(host: str) -> str:
 
 
 def to_fail(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
-    """Patterns for the hosts that fleet_report names; if there is no report, for all of these. ``variables`` are Ansible's hostvars."""
+    """Patterns for the hosts that fleet_report names; without a report, or without the check that says whom it is about, for all of these.
+
+    ``variables`` are Ansible's hostvars.
+    """
     for host in ["localhost", *map(str, hosts)]:
         report = variables[host].get("pgfleet_report")
         messages = report.get("messages") if isinstance(report, Mapping) else None
-        if isinstance(messages, Mapping):
+        if isinstance(messages, Mapping) and variables[host].get("pgfleet_check"):
             return [pattern(str(one)) for one in messages]
     return [pattern(str(host)) for host in hosts]
 

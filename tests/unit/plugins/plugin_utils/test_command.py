@@ -55,4 +55,11 @@ def test_pattern(name):
     ids=["localhost", "of no host", "none", "odd name"],
 )
 def test_to_fail(reports, expected):
-    assert to_fail(["db1", "db2"], {host: {} if one is None else {"pgfleet_report": one} for host, one in reports.items()}) == expected
+    check = {"hosts": ["db1", "db2"]}
+    variables = {host: {} if one is None else {"pgfleet_report": one, "pgfleet_check": check} for host, one in reports.items()}
+    assert to_fail(["db1", "db2"], variables) == expected
+
+
+def test_to_fail_without_the_check():
+    """With --start-at-task, the report is about nobody."""
+    assert to_fail(["db1"], {"localhost": {"pgfleet_report": {"messages": {}}}, "db1": {}}) == ["db1"]
