@@ -29,6 +29,7 @@ TEXTS = {
     "cache_restart_pgbouncer": '[{"host": "lb1", "database": "shop"}]',
     "cache_restart_min_free": "512MB",
     "cache_restart_serial": "1, 50%",
+    "cache_restart_traffic": "haproxy, " + __file__,
     "cache_warmup_budget": "8GB",
     "cache_warmup_rate": "200 MB/s",
     "cache_warmup_deadline": "2099-11-21 06:00+01:00",
