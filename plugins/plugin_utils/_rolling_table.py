@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _tables
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import Column, OddResultError, Result
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _roll, _tables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import Column, Result
 
 PHASES = (("snapshot", 8), ("out", 5), ("restart", 7), ("replay", 6), ("restore", 7), ("in", 5))
 COLUMNS = [
@@ -29,6 +29,8 @@ class Rolling:
         # the others were beyond --limit
         self._known = [host for host in self.hosts if "pgfleet_failure" in self._variables[host]]
         self._fleet = self._first("cache_restart_fleet")
+        self._refused = any(self._variables[host].get("cache_restart_problem") for host in self._known)
+        self._failed = [host for host in self._known if self._failure(host)]
         self._answers = self._first("cache_restart_answers")
 
     def _first(self, name: str) -> Mapping[str, Any]:
@@ -49,12 +51,11 @@ class Rolling:
         return [*found, *self._what_is_left(unreachable, again)], odd
 
     def _what_is_left(self, unreachable: List[str], again: Callable[[List[str]], str]) -> List[str]:
-        if any(self._variables[host].get("cache_restart_problem") for host in self._known):
-            return ["Nothing is restarted."]
-        done = self._done()
-        left = [host for host in self.hosts if host not in done]
+        if self._refused or (self.check_mode and self._failed):
+            return ["Nothing would be restarted." if self.check_mode else "Nothing is restarted."]
         if self.check_mode:
             return self._preview()
+        left = _roll.left(self.hosts, self._variables)
         if not left:
             return ["All are restarted: the roll is finished."]
         text = "Not done: %s. Go on from here with: %s" % (_names(left), printable(again(unreachable)))
@@ -66,26 +67,12 @@ class Rolling:
         if batches:
             found = ["Would begin with the batches %s." % "; ".join(_names(_list(batch)) for batch in batches)]
         primary = str(self._fleet.get("primary") or "")
-        if primary and primary not in _list(self._fleet.get("done")):
-            way = str(self._variables.get(primary, {}).get("cache_restart_primary") or "in_place") if primary in self._known else "in_place"
-            if way == "skip":
-                found.append("Would leave the primary %s alone." % printable(primary))
-            else:
-                after = " after a switchover" if way == "switchover" else ""
-                found.append("Would then restart the primary %s%s." % (printable(primary), after))
+        way = str(self._variables.get(primary, {}).get("cache_restart_primary") or "in_place")
+        if self._fleet.get("last"):
+            found.append("Would then restart the primary %s%s." % (printable(primary), " after a switchover" if way == "switchover" else ""))
+        elif primary and way == "skip":
+            found.append("Would leave the primary %s alone." % printable(primary))
         return found
-
-    def _done(self) -> List[str]:
-        """In this rolling restart, by an earlier run or by this one; and a primary that is to be left alone."""
-        done = [str(host) for host in _list(self._fleet.get("done"))]
-        for host in self._known:
-            variables = self._variables[host]
-            result = variables.get("cache_restart_result")
-            if isinstance(result, Mapping) and result.get("state") == "done":
-                done.append(host)
-            if variables.get("cache_restart_primary") == "skip" and variables.get("cache_restart_primary_now") == host:
-                done.append(host)
-        return done
 
     def _failure(self, host: str) -> str:
         return str(self._variables[host].get("pgfleet_failure") or "")
@@ -94,24 +81,30 @@ class Rolling:
         return _list(self._variables[host].get("cache_restart_out"))
 
     def _row(self, host: str) -> _tables.Row:
-        answers = Result(self._answers.get(host) or {}, "its answer's ")
+        answers = Result(self._answer(host), "its answer's ")
         recovering = answers.truth("in_recovery")
         result = Result(self._variables[host].get("cache_restart_result") or self._kept(host))
-        residency, seconds = result.number("residency"), result.part("seconds")
-        phases = [seconds.number(name) for name, dummy in PHASES]
+        residency, seconds = result.figure("residency"), result.part("seconds")
+        phases = [seconds.figure(name) for name, dummy in PHASES]
+        words = [self._failure(host), *result.texts("remarks")]
+        if self.check_mode and self._fleet and not self._refused and not self._failed:
+            words.append(_roll.preview(host, self._variables[host], self._fleet))
         return [
             "-" if recovering is None else "standby" if recovering else "primary",
             "failed" if self._failure(host) else result.text("state", 20) or "-",
             "%.2f %%" % residency if residency is not None else "-",
-            *("-" if one is None else str(one) for one in phases),
+            *("-" if one is None else "%g" % one for one in phases),
             "out" if self._out(host) or result.truth("out") else "-" if recovering is None else "in",
-        ], " ".join(filter(None, [self._failure(host), *result.texts("remarks")]))
+        ], " ".join(filter(None, words))
+
+    def _answer(self, host: str) -> Any:
+        """Without a plan a host knows its own answer only, and one beyond --limit none."""
+        own = self._variables[host].get("cache_restart_answers")
+        return (own.get(host) if isinstance(own, Mapping) else None) or self._answers.get(host) or {}
 
     def _kept(self, host: str) -> Mapping[str, Any]:
         """What the host has kept of this rolling restart, from an earlier run."""
-        kept = (self._answers.get(host) or {}).get("kept") or {}
-        if not isinstance(kept, Mapping):
-            raise OddResultError("what it has kept is no dictionary")
+        kept = Result(self._answer(host), "its answer's ").part("kept").values
         return kept if kept.get("roll", "") == self._fleet.get("roll", "-") else {}
 
 

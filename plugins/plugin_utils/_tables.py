@@ -31,10 +31,10 @@ class Result:
         self._path = path
         if not isinstance(values, Mapping):
             raise OddResultError("%s is no dictionary" % (path.rstrip(".") or "it"))
-        self._values = values
+        self.values = values
 
     def _get(self, key: str, kinds: Tuple[type, ...], name: str) -> Any:
-        value = self._values.get(key)
+        value = self.values.get(key)
         if value is None:
             return None
         # a boolean would be a number
@@ -47,6 +47,16 @@ class Result:
         if value is not None and not -_LARGEST < value < _LARGEST:
             raise OddResultError("%s%s is %s" % (self._path, key, printable(value, 40)))
         return value
+
+    def figure(self, key: str) -> Optional[float]:
+        """A number that a role has set: ansible-core 2.18 makes a text of it."""
+        value = self.values.get(key)
+        if not isinstance(value, str):
+            return self.number(key)
+        try:
+            return Result({key: float(value)}, self._path).number(key)
+        except ValueError:
+            raise OddResultError("%s%s is '%s' and no number" % (self._path, key, printable(value, 40))) from None
 
     def truth(self, key: str) -> Optional[bool]:
         value: Optional[bool] = self._get(key, (bool,), "boolean")
@@ -65,7 +75,7 @@ class Result:
         return len(self._get(key, (list,), "list") or [])
 
     def part(self, key: str) -> Result:
-        return Result(self._values.get(key) or {}, "%s%s." % (self._path, key))
+        return Result(self.values.get(key) or {}, "%s%s." % (self._path, key))
 
 
 class Column(NamedTuple):

@@ -124,12 +124,19 @@ def _task_file(name: str, value: str) -> None:
         raise ResidencyError("There is no task file %s on the controller: correct %s." % (value, name))
 
 
+def _ways(name: str, value: Any) -> None:
+    for one in as_list(value):
+        if one not in ("haproxy", "pgbouncer"):
+            _task_file(name, str(one))
+
+
 # Values whose form the type does not tell; an empty text means that there is none
 FORMS: Dict[str, Callable[[str, Any], None]] = {
     "cache_restart_min_free": _size,
     "cache_restart_serial": _batches,
     "cold_test_serial": _batches,
     "cache_restart_snapshot": _snapshot_name,
+    "cache_restart_traffic": _ways,
     "cache_cold_test_snapshot": _snapshot_or_generation,
     "cache_snapshot_keep_days": _days,
     "cache_snapshot_name": _snapshot_name,
@@ -148,8 +155,8 @@ REQUIRED = ("cache_cold_test_queries", "cache_cold_test_states")  # lists that c
 # The playbooks' own variables, and names that playbooks and roles set for themselves: they last until the run ends
 PLAYBOOKS = ("target", "cold_test_serial", "pgfleet_results")
 OWN = re.compile(
-    r"cache_restart_(all_done|answers|fleet|hosts|out|primary_now|problem|roll|warm)|\w+_result"
-    r"|pgfleet_(batch|begun|check|entry_point|failure|fleet_batch|hosts|items|known|planner|problem|reached|report|role|service_state|target|verdicts)"
+    r"cache_restart_(answers|fleet|hosts|out|primary_now|problem|roll)|\w+_result"
+    r"|pgfleet_(batch|begun|check|entry_point|failure|fleet_batch|hosts|items|known|problem|reached|report|role|service_state|target|verdicts)"
 )
 
 # In the words of a message

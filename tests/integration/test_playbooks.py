@@ -547,6 +547,25 @@ def test_a_password_stays_on_no_host(fleet, cluster):
     assert secret not in log and "residency_snapshot(" in log and results(fleet)
 
 
+@pytest.mark.parametrize("mode", [[], ["--check"]], ids=["real", "check"])
+def test_what_an_install_with_nothing_to_do_costs(fleet, mode):
+    """It was 17 remote calls, of which two were apt's, and 62 lines of plays and tasks."""
+    output, status = fleet.command("pgfleet.cache.install", "-vvv", "--limit", "one", *mode)
+    assert status == 0, output
+    calls = re.findall(r"^<one> EXEC .*python3", output, re.MULTILINE)
+    assert len(calls) <= 17 // 3 and len(banners(output)) <= 42, "%d calls, %d banners" % (len(calls), len(banners(output)))
+    assert not [line for line in banners(output) if "ackages" in line] and "AnsiballZ_apt" not in output
+    assert recap(output)["one"]["changed"] == 0
+
+
+def test_an_install_repairs_what_was_removed_by_hand(fleet, cluster):
+    """Also where the record beside the library still says that all is there."""
+    control = os.path.join(cluster.bin, "../../../../share/postgresql/15/extension/pg_residency.control")
+    os.unlink(control)
+    output, status = fleet.command("pgfleet.cache.install", "--limit", "one")
+    assert status == 0 and os.path.exists(control), output
+
+
 def test_a_password_is_shown_nowhere(fleet, by_password, cluster):
     """In the options of every module that logs in, with others that are wrong."""
     login = by_password("monitor")

@@ -20,6 +20,7 @@ import time
 import pytest
 from cluster import LEFT
 from conftest import TABLES
+from test_playbooks import OLDEST, as_text, banners
 
 NAMES = ("db1", "db2", "db3")
 RESTART = """
@@ -59,7 +60,7 @@ class Fleet:
             file.write(text)
         return path
 
-    def run(self, *arguments, hosts=NAMES, per_host=None, **variables):
+    def run(self, *arguments, hosts=NAMES, per_host=None, environment=None, **variables):
         """Output and status of the playbook; the inventory has these hosts."""
         self.ansible.set_hosts(
             {
@@ -76,7 +77,7 @@ class Fleet:
                 **variables
             )
         )
-        return self.ansible.command("pgfleet.cache.rolling_restart", *arguments)
+        return self.ansible.command("pgfleet.cache.rolling_restart", *arguments, **(environment or {}))
 
     def kept(self, name):
         with open(os.path.join(self.directory, "state", name + ".json")) as file:
@@ -413,3 +414,115 @@ def test_unreachable_hosts_are_named(fleet):
     says(output, "Unreachable: db3. Not done: db1, db2, db3. Go on from here with: ansible-playbook -i * pgfleet.cache.rolling_restart"
                  " --limit 'all,!db3' (or when they are reachable, without --limit)".replace(". Not", "*Not"))
     assert fleet.started() == before
+
+
+def counted(output):
+    """Lines of plays and tasks, and calls of modules on hosts."""
+    return banners(output), re.findall(r"^<[^>]+> EXEC .*python3", output, re.MULTILINE)
+
+
+def test_what_a_roll_of_one_standby_costs(fleet, clusters):
+    """It was 243 lines and 52 calls, of which 4 are this test's own tasks. Without traffic nothing looks at a proxy."""
+    for one in clusters.values():
+        warm(one)
+    output, status = fleet.run("--limit", "db2", "-vvv")
+    assert status == 0, output
+    lines, calls = counted(output)
+    assert len(lines) <= 112 and len(calls) <= 40, "%d lines, %d calls" % (len(lines), len(calls))
+    assert not [line for line in lines if re.search("prox|pgbouncer", line, re.IGNORECASE)]
+
+
+def test_a_host_with_nothing_to_say_has_no_line(fleet):
+    """Neither when nothing is restarted, nor in a batch that is not its own."""
+    for arguments in (["--check"], ["-e", "cache_restart_primary=skip", "-e", "cache_restart_what=host"]):
+        output, status = fleet.run(*arguments)
+        assert status == 0, output
+        plays = dict(re.findall(r"^PLAY \[(\d)\..*?\n(.*?)(?=^PLAY )", output, re.MULTILINE | re.DOTALL))
+        # the plan is made on the first host
+        quiet = {"1": "db1", "2": "db1", "3": "db3", "5": "db1", "7": "db1"}
+        assert not [number for number, name in quiet.items() if "skipping: [%s]" % name in plays[number]], output
+
+
+KEPT_BY_THE_TEST = ("cache_restart_state_directory", "cache_restart_min_free", "cache_warmup_snapshot", "cache_warmup_min_residency")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PATH": OLDEST + "/bin:" + os.environ["PATH"]} if os.path.isdir(OLDEST) else {},
+        {"ANSIBLE_STRATEGY": "free", "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"},
+        {"ANSIBLE_STRATEGY": "host_pinned", "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml"},
+        {"ANSIBLE_STDOUT_CALLBACK": "minimal"},
+    ],
+    ids=["oldest core", "free, json", "host_pinned, yaml", "minimal"],
+)
+def test_text_versions_strategies_and_callbacks(fleet, clusters, environment):
+    """With every variable as text: checked, run, and where the core is the oldest one, run again."""
+    texts = as_text("rolling_restart")
+    given = [part for pair in zip(texts[::2], texts[1::2]) if pair[1].split("=")[0] not in KEPT_BY_THE_TEST for part in pair]
+    before = fleet.started()
+    for more in (["--check"], [], [])[:3 if "PATH" in environment else 2]:
+        for one in clusters.values():
+            warm(one)
+        output, status = fleet.run(*given, *more, hosts=("db1", "db2"), environment=environment)
+        assert status == 0, output
+        assert not re.search("Traceback|Unexpected Exception|has no attribute|is undefined", output), output
+        after = fleet.started()
+        restarted = {name for name in NAMES if after[name] != before[name]}
+        assert restarted == (set() if more else {"db1", "db2"})
+        if not more:
+            assert after["db2"] < after["db1"]
+            for name in ("db1", "db2"):
+                assert fleet.kept(name)["finished"] and is_restored(clusters[name], fleet.kept(name))
+        before = after
+
+
+def test_extra_variables_do_not_replace_the_gate(fleet):
+    before = fleet.started()
+    for name in ("cache_warmup_snapshot=warm", "cache_warmup_min_residency=1"):
+        output, status = fleet.run("-e", name, "--limit", "db2")
+        assert status != 0
+        says(output, name.split("=")[0] + " is given with -e and would replace what the rolling restart sets itself. Leave it out;")
+    assert fleet.started() == before
+
+
+def test_what_was_begun_is_not_finished_in_another_way(fleet, clusters):
+    """Half of a fleet rebooted and the other half only restarted is not finished."""
+    for one in clusters.values():
+        warm(one)
+    output, status = fleet.run("--limit", "db2", "-e", "cache_restart_what=host")
+    assert status == 0 and fleet.kept("db2")["what"] == "host", output
+    says(output, "Not done: db1, db3. Go on from here with: ansible-playbook -i * pgfleet.cache.rolling_restart -e cache_restart_what=host --limit db2")
+    before = fleet.started()
+    output, status = fleet.run()
+    assert status != 0
+    says(output, "The rolling restart that was begun has cache_restart_what=host (on db2), and this run has postgresql. Finish it with"
+                 " -e cache_restart_what=host, or begin a new one with -e cache_restart_resume=false. Nothing was changed.")
+    assert fleet.started() == before
+    output, status = fleet.run("--check", "-e", "cache_restart_what=host")
+    assert status == 0, output
+    assert row(output, "db2").rstrip('",').endswith("Is restarted and warm already: would not be restarted again.")
+    assert re.search(r"Would save [\d.]+ .?B that are cached now as 'restart'\.", row(output, "db3")), output
+    says(output, "Would begin with the batches db3.*Would then restart the primary db1.")
+    output, status = fleet.run("--check", "-e", "cache_restart_resume=false", cache_restart_primary="skip")
+    assert status == 0, output
+    says(output, "Would begin with the batches db2; db3.*Would leave the primary db1 alone.")
+
+
+def test_the_preview_of_a_refused_plan(fleet):
+    output, status = fleet.run("--check", cache_restart_serial=2)
+    assert status != 0 and "Would begin" not in output
+    assert "Nothing would be restarted." in output and "Would save" not in output
+
+
+def test_the_preview_without_a_primary(fleet, clusters):
+    """The host that does not answer is to blame, and the others have nothing wrong in their rows."""
+    clusters["db1"].stop()
+    try:
+        output, status = fleet.run("--check")
+    finally:
+        clusters["db1"].start()
+    assert status != 0 and "has no attribute" not in output
+    assert "connection to server" in row(output, "db1").lower() and "failed" in row(output, "db1")
+    assert row(output, "db2").rstrip('",').rstrip().endswith("in") and "Nothing would be restarted." in output
+    assert "1 of 3 hosts failed: db1. The table says why." in output

@@ -7,14 +7,18 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 import re
+import shutil
+import tempfile
 import time
 
 import pytest
-from cluster import LEFT
+from cluster import LEFT, Cluster, copy_postgresql
 from conftest import TABLES
-from playbook import task
+from playbook import Ansible, task
 
 NAMES = ("one", "two", "three")
 
@@ -108,3 +112,65 @@ def test_one_fails_and_stops_no_other(hosts, fleet):
     for name in ("one", "three"):
         assert fleet[name].resident(fleet[name].file_of("passenger")) > LEFT * (27 << 20)
     assert fleet["two"].sql("SELECT count(*) FROM residency_jobs") == "2"
+
+
+@pytest.fixture
+def two(cluster):
+    """Two clusters of a PostgreSQL of their own, with the extension's files in it."""
+    place = tempfile.mkdtemp(prefix="pgfleet_two.", dir="/var/tmp")
+    os.chmod(place, 0o755)
+    binaries = copy_postgresql(place)
+    for path in glob.glob(cluster.bin + "/../lib/pg_residency*") + glob.glob(cluster.bin + "/../../../../share/postgresql/15/extension/pg_residency*"):
+        shutil.copy(path, os.path.join(place, os.path.relpath(path, cluster.bin + "/../../../../..")))
+    home = os.path.join(place, "run")
+    os.mkdir(home)
+    shutil.chown(home, "postgres", "postgres")
+    clusters = [Cluster(binaries, home, name) for name in ("first", "second")]
+    for one in clusters:
+        one.create()
+    yield clusters
+    for one in clusters:
+        one.stop("immediate")
+    shutil.rmtree(place)
+
+
+def test_removal_names_who_needs_the_files(two, tmp_path):
+    """And takes them away once nobody does."""
+    first, second = two
+    ansible = Ansible(str(tmp_path), {})
+    ansible.set_hosts(
+        {"first": {}}, pgfleet_login_port=first.port, pgfleet_login_unix_socket=first.socket, cache_extension_pg_config=first.bin + "/pg_config",
+        cache_extension_state="absent", pgfleet_results="",
+    )
+    first.sql("CREATE EXTENSION pg_residency")
+    library = first.bin + "/../lib/pg_residency.so"
+    output, status = ansible.command("pgfleet.cache.install")
+    assert status == 0 and "removed; the files stay for the server in %s" % second.data in " ".join(output.split()), output
+    assert first.sql("SELECT count(*) FROM pg_extension WHERE extname = 'pg_residency'") == "0" and os.path.exists(library)
+    second.stop()
+    output, status = ansible.command("pgfleet.cache.install")
+    assert status == 0 and "files stay for" not in output, output
+    assert not os.path.exists(library) and "pg_residency" not in first.sql("SELECT string_agg(name, ' ') FROM pg_available_extensions")
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "neighbours"),
+    [
+        ("15/main", ["main"], []),
+        ("15/main", ["main", "reports", "b"], ["the cluster 15/b", "the cluster 15/reports"]),
+        ("15/reports", ["main", "reports"], ["the cluster 15/main"]),
+        ("", ["main"], ["the cluster 15/main"]),
+        ("15/gone", ["main"], ["the cluster 15/main"]),
+        ("15/main", None, []),
+    ],
+)
+def test_debians_clusters_are_named(ansible, name, there, neighbours):
+    """Running or not; no more than one is this server's own, whatever it says."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../roles/cache_extension/vars/main.yml")
+    found = {"skipped": True} if there is None else {"files": [{"path": "/etc/postgresql/15/" + one} for one in there]}
+    results = ansible.tasks([
+        {"ansible.builtin.include_vars": {"file": path}},
+        {"ansible.builtin.debug": {"var": "__cache_extension_neighbours"},
+         "vars": {"__cache_extension_major": 15, "__cache_extension_clusters": found, "__cache_extension_server": {"query_result": [{"cluster_name": name}]}}},
+    ])
+    assert results[1]["__cache_extension_neighbours"] == neighbours, results[1]

@@ -96,7 +96,7 @@ def test_names_are_shown_and_make_room():
 
 # --- a rolling restart ---
 
-FLEET = {"primary": "db1", "batches": [["db2"], ["db3"]], "done": [], "roll": "r1", "hosts": ["db1", "db2", "db3"]}
+FLEET = {"primary": "db1", "batches": [["db2"], ["db3"]], "done": [], "last": "db1", "roll": "r1", "hosts": ["db1", "db2", "db3"]}
 DONE = {"state": "done", "residency": 99.0, "seconds": {"snapshot": 1.5, "restart": 3}, "remarks": [], "out": False}
 
 
@@ -125,9 +125,10 @@ def test_the_preview():
     assert rolling(True)[0][4:] == [
         "", "Would begin with the batches db2; db3.", "Would then restart the primary db1."
     ]
-    assert rolling(True, db1={"cache_restart_primary": "skip"})[0][-1] == "Would leave the primary db1 alone."
+    alone = {"cache_restart_primary": "skip", "cache_restart_fleet": dict(FLEET, last="")}
+    assert rolling(True, db1=alone)[0][-1] == "Would leave the primary db1 alone."
     assert rolling(True, db1={"cache_restart_primary": "switchover"})[0][-1] == "Would then restart the primary db1 after a switchover."
-    nothing = {"cache_restart_fleet": dict(FLEET, batches=[], done=["db1", "db2", "db3"])}
+    nothing = {"cache_restart_fleet": dict(FLEET, batches=[], last="", done=["db1", "db2", "db3"])}
     assert rolling(True, db1=nothing)[0][4:] == ["", "Would restart no standby."]
 
 
@@ -144,7 +145,24 @@ def test_what_is_left():
 
 
 def test_a_refused_plan():
-    assert rolling(db2={"cache_restart_problem": "two primaries"})[0][4:] == ["", "Nothing is restarted."]
+    refused = {"db2": {"cache_restart_problem": "two primaries"}}
+    assert rolling(**refused)[0][4:] == ["", "Nothing is restarted."]
+    assert rolling(True, **refused)[0][4:] == ["", "Nothing would be restarted."]
+    assert rolling(True, db2={"pgfleet_failure": "no"})[0][4:] == ["", "Nothing would be restarted."]
+
+
+def test_what_check_mode_says_of_each_host():
+    saved = {"__cache_restart_saved": {"msg": "Would save it."}}
+    done = {"cache_restart_fleet": dict(FLEET, done=["db3"])}
+    lines, dummy = rolling(True, db1=done, db2=saved, db3=done)
+    assert lines[2].endswith("Would save it.") and lines[3].endswith("Is restarted and warm already: would not be restarted again.")
+    assert not rolling(True, db2=dict(saved, pgfleet_failure="no"))[0][2].endswith("Would save it.")
+
+
+@pytest.mark.parametrize(("value", "shown"), [("99.5", "99.50 %"), (99.5, "99.50 %"), ("none", "-"), ("1e400", "-")])
+def test_a_number_that_has_become_text(value, shown):
+    lines, odd = rolling(db2={"cache_restart_result": dict(DONE, residency=value)})
+    assert (shown in lines[2]) and (shown == "-") == bool(odd)
 
 
 def test_beyond_the_limit():

@@ -1,0 +1,311 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A rolling restart: what the hosts have answered, the plan for all of them, and what is in the way of restarting one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections import Counter
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from ansible.module_utils.common.text.formatters import bytes_to_human, human_to_bytes
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import reason
+
+Answers = Dict[str, Dict[str, Any]]
+
+REPLACED = {
+    "cache_warmup_snapshot": "the snapshot is the one that is taken before the restart, cache_restart_snapshot.",
+    "cache_warmup_min_residency": "the gate is cache_restart_min_residency.",
+}
+MANAGERS = {"patroni": "Patroni", "repmgrd": "repmgr", "pacemakerd": "Pacemaker"}
+
+
+def answers(servers: Mapping[str, Any], states: Mapping[str, Any]) -> Answers:
+    """Of each host that two tasks have asked in a loop: the server's row and what the host has ``kept``, or a ``problem``."""
+    kept = {one["__cache_restart_asked"]: one for one in states["results"]}
+    return {one["__cache_restart_asked"]: _answer(one, kept[one["__cache_restart_asked"]]) for one in servers["results"]}
+
+
+def _answer(server: Mapping[str, Any], state: Mapping[str, Any]) -> Dict[str, Any]:
+    for one in (server, state):
+        if one.get("unreachable"):
+            return {"problem": "unreachable: %s" % reason(one)}
+    if not server.get("query_result"):
+        return {"problem": reason(server)}
+    if "content" not in state and "not found" not in str(state.get("msg")):
+        return {"problem": reason(state)}
+    try:
+        kept = json.loads(base64.b64decode(state.get("content", "e30=")).decode("utf-8"))
+    except ValueError:
+        kept = None
+    if not isinstance(kept, dict):
+        return {"problem": "%s is damaged: see when the host was restarted, and remove the file." % printable(state.get("source"), 300)}
+    return dict(server["query_result"][0], kept=kept)
+
+
+class Options(NamedTuple):
+    """Variables of the role, whose names begin with cache_restart_."""
+
+    what: str
+    primary: str
+    candidate: str
+    switchover_tasks: str
+    serial: Any
+    min_standbys: Any
+    resume: bool
+    max_age: Any
+
+
+def plan(hosts: Sequence[str], found: Answers, limited: Sequence[str], now: float, **options: Any) -> Dict[str, Any]:
+    """Who is restarted when; ``problem`` is what is wrong with the fleet as a whole. ``limited`` are the hosts of this run."""
+    chosen = Options(**options)
+    known = {host: found[host] for host in hosts if host in found and "problem" not in found[host]}
+    primaries = sorted(host for host, one in known.items() if not one["in_recovery"])
+    standbys = [host for host in known if known[host]["in_recovery"]]
+    primary = primaries[0] if primaries else ""
+    begun = _begun([one["kept"] for one in known.values()], now - int(chosen.max_age)) if chosen.resume else ""
+    mine = {host: one["kept"] for host, one in known.items() if begun and one["kept"].get("roll") == begun}
+    done = sorted(host for host, kept in mine.items() if kept.get("state") == "done")
+    left = [host for host in standbys if host in limited and host not in done]
+    batches = _batches(sorted(left, key=lambda host: not known[host]["kept"].get("out")), as_list(chosen.serial))
+    problem = (
+        _strangers(known) or _one_primary(hosts, primaries) or _who_serves(primary, standbys, batches, chosen)
+        or _other_way(mine, chosen) or _who_takes_over(standbys, chosen)
+    )
+    last = primary if primary in limited and primary not in done and chosen.primary != "skip" else ""
+    return {
+        "hosts": list(hosts), "primary": primary, "standbys": standbys, "roll": begun or str(int(now)), "resumed": bool(begun),
+        "done": done, "batches": batches, "last": last, "problem": problem,
+    }
+
+
+def _begun(kept: Sequence[Mapping[str, Any]], since: float) -> str:
+    """The newest roll that is neither finished nor too old; its name is when it began."""
+    rolls = {str(one["roll"]) for one in kept if re.fullmatch("[0-9]{1,12}", str(one.get("roll")))}
+    finished = {str(one["roll"]) for one in kept if one.get("finished") and "roll" in one}
+    return max((one for one in rolls - finished if int(one) >= since), key=int, default="")
+
+
+def _batches(hosts: Sequence[str], sizes: Sequence[Any]) -> List[List[str]]:
+    batches: List[List[str]] = []
+    left = list(hosts)
+    while left:
+        size = str(sizes[min(len(batches), len(sizes) - 1)])
+        count = max(1, int(size[:-1]) * len(hosts) // 100 if size.endswith("%") else int(size))
+        batches.append(left[:count])
+        left = left[count:]
+    return batches
+
+
+def _strangers(known: Answers) -> str:
+    identifiers = Counter(one["system_identifier"] for one in known.values())
+    most = max(sorted(identifiers), key=lambda one: identifiers[one], default="")
+    foreign = sorted(host for host, one in known.items() if one["system_identifier"] != most)
+    if not foreign:
+        return ""
+    one = len(foreign) == 1
+    return "%s %s not belong to this fleet: the system identifier is another. Leave %s out of target." % (
+        ", ".join(foreign), "does" if one else "do", "it" if one else "them")
+
+
+def _one_primary(hosts: Sequence[str], primaries: Sequence[str]) -> str:
+    if not primaries:
+        return "There is no primary among %s: name the whole fleet with target, and choose hosts of it with --limit." % ", ".join(hosts)
+    if len(primaries) > 1:
+        return (
+            "%s are primaries, of the same cluster: somebody has promoted a standby. Find out which one the clients use, and make the other"
+            " its standby again (pg_rewind)." % " and ".join(primaries)
+        )
+    return ""
+
+
+def _who_serves(primary: str, standbys: Sequence[str], batches: Sequence[Sequence[str]], chosen: Options) -> str:
+    wanted = int(chosen.min_standbys)
+    if not standbys and wanted:
+        return (
+            "There is no standby of %s: nobody would serve while it restarts. Add the standbys to target, or accept that with"
+            " cache_restart_min_standbys 0." % primary
+        )
+    largest = max(batches, key=len, default=[])
+    stay = len(standbys) - len(largest)
+    if largest and stay < min(wanted, len(standbys) - 1):
+        return (
+            "A batch of %s would take %s standbys out of traffic: %d of %d would stay, and cache_restart_min_standbys is %d."
+            " Make cache_restart_serial smaller." % (", ".join(largest), "too many" if stay else "all", stay, len(standbys), wanted)
+        )
+    return ""
+
+
+def _other_way(mine: Mapping[str, Mapping[str, Any]], chosen: Options) -> str:
+    """Half a fleet rebooted and the other half restarted is no rolling restart that is finished."""
+    other = sorted(host for host, kept in mine.items() if kept.get("what", chosen.what) != chosen.what)
+    if not other:
+        return ""
+    what = printable(mine[other[0]]["what"], 20)
+    return (
+        "The rolling restart that was begun has cache_restart_what=%s (on %s), and this run has %s. Finish it with -e cache_restart_what=%s,"
+        " or begin a new one with -e cache_restart_resume=false." % (what, ", ".join(other), chosen.what, what)
+    )
+
+
+def _who_takes_over(standbys: Sequence[str], chosen: Options) -> str:
+    if chosen.primary != "switchover":
+        return ""
+    if chosen.candidate and chosen.candidate not in standbys:
+        return "cache_restart_candidate is %s, which is no standby; there %s %s." % (
+            chosen.candidate, "is" if len(standbys) == 1 else "are", ", ".join(standbys))
+    if not chosen.switchover_tasks:
+        return (
+            "cache_restart_primary is switchover: name the task file that makes cache_restart_candidate the primary with"
+            " cache_restart_switchover_tasks."
+        )
+    if not os.path.isfile(chosen.switchover_tasks):
+        return "There is no task file %s on the controller: correct cache_restart_switchover_tasks." % chosen.switchover_tasks
+    return ""
+
+
+def restarted(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
+    """The hosts that are restarted and warm, in this run or an earlier one of the same roll; ``variables`` are Ansible's hostvars."""
+    found = []
+    fleet = fleet_of(hosts, variables)
+    for host in hosts:
+        result = variables[host].get("cache_restart_result")
+        if host in fleet.get("done", ()) or (isinstance(result, Mapping) and result.get("state") == "done"):
+            found.append(host)
+    return found
+
+
+def left(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
+    """The hosts that this roll has yet to restart; a primary that is to be skipped is none."""
+    there = restarted(hosts, variables)
+    primary = fleet_of(hosts, variables).get("primary")
+    return [
+        host for host in hosts
+        if host not in there and not (host == primary and variables[host].get("cache_restart_primary") == "skip")
+    ]
+
+
+def fleet_of(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The plan; a host beyond --limit does not know it."""
+    return next((variables[host]["cache_restart_fleet"] for host in hosts if variables[host].get("cache_restart_fleet")), {})
+
+
+def in_the_way(
+    host: str, me: Mapping[str, Any], processes: str, user: str, info: Mapping[str, Any], memory: Any, room: Sequence[str],
+    min_residency: Any, min_free: Any, replaced: Mapping[str, Any],
+) -> str:
+    """Why this host cannot be restarted, as far as the host itself is to blame; else nothing.
+
+    ``replaced`` are the variables that the role sets to others, and in a test to nothing: extra variables go before them.
+    """
+    for name, other in REPLACED.items():
+        if replaced[name] != "":
+            return "%s is given with -e and would replace what the rolling restart sets itself. Leave it out; %s" % (name, other)
+    manager = _manager(processes, user)
+    if manager:
+        return (
+            "%s runs on %s, and would take a restart for a failure: it could promote a standby. There is no adapter for it yet. Restart with its"
+            " own tools (patronictl restart, repmgr node service, pcs), with a snapshot before and a warm-up after it." % (manager, host)
+        )
+    total = info["total"]
+    resident = (total["in_page_cache"] + total["in_shared_buffers"] - total["in_both"]) * 8192
+    if resident * float(min_residency) / 100 > memory:
+        return (
+            "%s are resident, and there is memory for %s of page cache: cache_restart_min_residency of %s %% cannot be reached after a restart."
+            " Give %s more memory, or ask for less." % (bytes_to_human(resident), bytes_to_human(memory), min_residency, host)
+        )
+    free = min(map(int, room), default=0)
+    if free < human_to_bytes(min_free):
+        return (
+            "The file system of %s or its pg_wal has %s left, less than cache_restart_min_free of %s: the snapshot, and the WAL that is kept for"
+            " a standby while it restarts, need room. Make some." % (printable(me["data_directory"], 300), bytes_to_human(free), min_free)
+        )
+    return ""
+
+
+def _manager(processes: str, user: str) -> Optional[str]:
+    """A cluster manager among the lines of ``ps -e -o pidns=,user:64=,args=``.
+
+    Processes in containers on this host do not matter: they have a PID namespace of their own. Where that may not be seen, there are none.
+    Nor do those of users other than root and the cluster's: anybody may give a process any name.
+    """
+    own = re.search(r"(?m)^ *([0-9]+) +\S+ +ps -e -o pidns=", processes)
+    found = re.search(
+        r"(?m)^ *(?:-|%s) +(?:root|%s) +(?:\S*python\S* )?(?:\S*/)?(patroni|repmgrd|pacemakerd)(?= |$)" % (own.group(1) if own else "-", re.escape(user)),
+        processes,
+    )
+    return MANAGERS[found.group(1)] if found else None
+
+
+def preview(host: str, variables: Mapping[str, Any], fleet: Mapping[str, Any]) -> str:
+    """What --check has to say of a host that it would come to."""
+    kept = variables.get("cache_restart_result")
+    kept = kept if isinstance(kept, Mapping) else {}
+    if host in fleet.get("done", ()):
+        return "Is restarted and warm already: would not be restarted again."
+    if host == fleet.get("primary") and not fleet.get("last"):
+        return ""
+    answer = variables.get("cache_restart_answers")
+    answer = answer.get(host) or {} if isinstance(answer, Mapping) else {}
+    if kept.get("before") and kept["before"] != answer.get("started"):
+        return "Is restarted already: would not be restarted again, but restored from %s." % printable(kept.get("snapshot"), 100)
+    saved = variables.get("__cache_restart_saved")
+    return printable(saved.get("msg") or "") if isinstance(saved, Mapping) else ""
+
+
+def roles_changed(found: Answers, host: str, primary: str) -> str:
+    """Why this host is not restarted after all: the roles are not those of the plan, or somebody does not answer."""
+    asked = sorted({host, primary})
+    for one in asked:
+        if "problem" in found[one]:
+            return "%s does not answer any more: %s Nothing was restarted on %s." % (one, found[one]["problem"], host)
+    primaries = [one for one in asked if not found[one]["in_recovery"]]
+    if primaries == [primary]:
+        return ""
+    return (
+        "%s was the primary%s when this roll looked; now the primary is %s: somebody else is at work. Nothing was restarted on %s."
+        " Run the playbook again when it is settled." % (
+            primary, "" if host == primary else " and %s a standby" % host, " and ".join(primaries) or "none of them", host)
+    )
+
+
+def behind(row: Mapping[str, Any], host: str, primary: str, seconds: Any) -> str:
+    """What is wrong with a standby that has not replayed what the primary had written; else nothing."""
+    if row["caught_up"]:
+        return ""
+    why = (
+        "Replay is paused: SELECT pg_wal_replay_resume()." if row["paused"]
+        else "It receives no WAL: look at its primary_conninfo, and at its log." if row["receiver"] != "streaming"
+        else "It receives WAL and replays it slowly: wait, or raise cache_restart_replay_timeout."
+    )
+    return "%s does not replay what %s writes: after %s s it is at %s, %s behind. %s" % (
+        host, primary, seconds, printable(row["replayed"], 30), bytes_to_human(int(row["behind"] or 0)), why)
+
+
+def proxies(results: Sequence[Mapping[str, Any]], standby: bool) -> List[Dict[str, Any]]:
+    """How every HAProxy that was asked sees a host. A primary is none of their business where nobody else is up."""
+    found = []
+    for one in results:
+        entry = one["__cache_restart_server"]
+        answered = one.get("rc", 1) == 0
+        backend = [row for row in (json.loads(one["stdout"]) if answered else []) if row["backend"] == entry["backend"]]
+        mine = next((row for row in backend if row["server"] == entry["server"]), None)
+        up = [row for row in backend if row["server"] != entry["server"] and row["up"]]
+        others = [row["server"] for row in up if not row["out"]]
+        if answered and not standby and not (mine and others):
+            continue
+        said = (one.get("stderr_lines") or [""])[-1] or one.get("msg", "")
+        found.append({
+            **entry, "out": False, "up": False, "sessions": 0, "status": "", **(mine or {}),
+            "answered": answered, "error": "" if answered else said, "known": mine is not None,
+            "servers": [row["server"] for row in backend], "others": others, "up_there": [row["server"] for row in up],
+        })
+    return found
