@@ -30,19 +30,29 @@ class ActionModule(ActionBase):
         if not hosts or not target.strip():
             result.update(failed=True, msg="No host here is in '%s': name a group or hosts of the inventory with -e target=..." % printable(target))
             return result
+        # these are the same for all hosts, and this host's facts go before them
+        said = _variables.facts_of(task_vars or {}, list(task_vars or {})) & set(_variables.PLAYBOOKS)
+        if said:
+            result.update(failed=True, msg="%s is a fact, and what a host says of itself decides nothing here: remove it from the cache of facts."
+                          " Nothing was changed." % ", ".join(sorted(said)))
+            return result
         spec = _variables.read_spec(self._task.args.get("roles") or {}, self._task.args.get("variables") or {})
         every = (task_vars or {})["hostvars"]
         refused = {}
+        given = {}
         for host in hosts:
             variables = every[host]
-            found = _variables.faults(spec, variables, [str(name) for name in variables])
+            names = [str(name) for name in variables]
+            found = _variables.faults(spec, variables, names)
+            given[host] = _variables.given(spec, variables, names)
             if found:
                 refused[host] = " ".join(found)
         # fixed here, before any host is reached: later, a host's facts could say something else
-        first = every[hosts[0]]
-        directory = first.get("pgfleet_results", RESULTS)
+        directory = next((given[host] for host in hosts if host not in refused), {}).get("pgfleet_results", RESULTS)
         started = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         result.update(changed=False, refused=refused, hosts=hosts, directory=str(directory or ""), started=started)
+        # of 40 hosts that is much to show
+        result.update(given=given, defaults=_variables.defaults(), _ansible_verbose_override=True)
         result["batches"] = _variables.batches([host for host in hosts if host not in refused], self._task.args.get("serial"))
         wrong = []
         if refused and (self._task.args.get("together") or len(refused) == len(hosts)):

@@ -30,6 +30,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._restore import (
     WAITS,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_seconds
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._orders import without_orders
 
 MODULE = "pgfleet.cache.residency_restore"
 STEP = 10.0  # percent between two lines
@@ -110,10 +111,10 @@ class ActionModule(ActionBase):
         except AnsibleConnectionFailure as error:
             if not arguments.get("job"):
                 raise
-            raise AnsibleConnectionFailure("%s. %s" % (str(error).rstrip("."), GOES_ON % arguments["job"])) from None
+            raise AnsibleConnectionFailure("%s. %s" % (str(error).rstrip("."), GOES_ON % printable(arguments["job"], 20))) from None
         if not wrap_async:
             self._remove_tmp_path(self._connection._shell.tmpdir)
-        return result
+        return without_orders(result)
 
 
 def next_slice(progress: float, seconds: float) -> int:

@@ -94,10 +94,22 @@ batches:
   elements: list
   sample: [[db1], [db2]]
 directory:
-  description: Where the results of the run go on the controller, C(pgfleet_results) of the first host.
+  description: Where the results of the run go on the controller, C(pgfleet_results) of the first host that is not refused.
   returned: when there is a host
   type: str
   sample: ~/.local/state/pgfleet/results
+given:
+  description: For each host the variables of the collection that it has, and their values, without secrets.
+  returned: when there is a host
+  type: dict
+  sample:
+    db1: {cache_warmup_snapshot: nightly}
+defaults:
+  description: The default of every variable of the collection that is no secret.
+  returned: when there is a host
+  type: dict
+  sample:
+    cache_warmup_aggressive: false
 started:
   description: The time in UTC.
   returned: when there is a host

@@ -17,6 +17,7 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import yaml
+from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.validation import (
     check_type_bool,
@@ -159,6 +160,12 @@ OWN = re.compile(
     r"|pgfleet_(batch|begun|check|entry_point|failure|fleet_batch|hosts|items|known|problem|reached|report|role|service_state|target|verdicts)"
 )
 
+# What it takes to ask a host what it is
+ASKED = (
+    "pgfleet_become_user", "pgfleet_login_db", "pgfleet_login_user", "pgfleet_login_password", "pgfleet_login_host", "pgfleet_login_port",
+    "pgfleet_login_unix_socket", "cache_restart_state_directory",
+)
+
 # In the words of a message
 _TYPES = {
     "bool": "true or false",
@@ -229,10 +236,10 @@ def shown() -> Set[str]:
 def faults(spec: Spec, variables: Mapping[str, Any], names: Sequence[str]) -> List[str]:
     """One sentence for each wrong variable. ``names`` are those that the host has, ``variables`` evaluates one of them.
 
-    What a host returned as a fact of such a name, in an earlier run with a cache of facts or in a playbook before, is wrong.
     """
     found = []
-    facts = variables["ansible_facts"] if "ansible_facts" in names else {}
+    for name in sorted(facts_of(variables, names) & set(spec.options)):
+        found.append("%s is a fact, and what a host says of itself decides nothing here: remove it from the cache of facts." % name)
     for name in sorted(spec.options):
         if name not in names:
             continue
@@ -243,13 +250,64 @@ def faults(spec: Spec, variables: Mapping[str, Any], names: Sequence[str]) -> Li
             text = "" if option.get("no_log") else ": %s" % printable(" ".join(str(error).split()), 300)
             found.append("%s cannot be evaluated%s" % (name, text))
             continue
-        if name in facts and facts[name] == value:
-            found.append("%s is a fact, and what a host says of itself decides nothing here: remove it from the cache of facts." % name)
+        if isinstance(value, str) and "{{" in value:  # ansible-core 2.18 leaves it as it is
+            found.append("%s cannot be evaluated: it is %s" % (name, _shown(value, option)))
             continue
         fault = fault_of(name, option, value)
         if fault:
             found.append(fault)
     return found + misspelt(spec, names)
+
+
+def facts_of(variables: Mapping[str, Any], names: Sequence[str]) -> Set[str]:
+    """Names of what this host has returned as a fact, in an earlier run with a cache of facts or in a playbook before."""
+    facts = variables["ansible_facts"] if "ansible_facts" in names else {}
+    return {str(name) for name in facts}
+
+
+def given(spec: Spec, variables: Mapping[str, Any], names: Sequence[str]) -> Dict[str, Any]:
+    """The values of all variables of the collection that the host has, but secrets, and those that cannot be evaluated."""
+    found = {}
+    for name in sorted(shown() & spec.known & set(names)):
+        try:
+            found[name] = variables[name]
+        except Exception:  # of this playbook's it is a fault, and of others' none
+            continue
+    return found
+
+
+def defaults() -> Dict[str, Any]:
+    """Of every variable of the collection that is no secret, and whose default is no template."""
+    found: Dict[str, Any] = {}
+    for role in sorted(os.listdir(ROLES)):
+        for entry_point in _entry_points(role).values():
+            for name, option in entry_point["options"].items():
+                if not option.get("no_log") and "{{" not in str(option.get("default")):
+                    found[name] = option.get("default")
+    return found
+
+
+def checked(check: Mapping[str, Any], host: str, name: str, *default: Any) -> Any:
+    """The value of a variable as it was when check_variables saw it. Later a host can have returned a fact of that name."""
+    hosts = check.get("given")
+    if not isinstance(hosts, Mapping) or host not in hosts:
+        raise AnsibleFilterError(
+            "The variables of %s were not checked: --start-at-task has left out the first task, 'Check the hosts and their variables'."
+            % printable(host)
+        )
+    if name in hosts[host]:
+        return hosts[host][name]
+    return default[0] if default else check["defaults"][name]
+
+
+def asked(check: Mapping[str, Any], host: str, variables: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
+    """How to ask a host, which can be beyond --limit; ``variables`` are Ansible's hostvars, for secrets and for hosts that were not checked."""
+    there = variables[host]
+    known = isinstance(check.get("given"), Mapping) and host in check["given"]
+    return {
+        name: checked(check, host, name) if known and name in check["defaults"] else there[name]
+        for name in ASKED if (known and name in check["defaults"]) or name in there
+    }
 
 
 def misspelt(spec: Spec, names: Sequence[str]) -> List[str]:

@@ -26,7 +26,7 @@ ENTRY_POINTS = {
     "snapshot": {"cache_snapshot": "main"},
     "warmup": {"cache_warmup": "start"},
     "cold_test": {"cache_cold_test": "main"},
-    "rolling_restart": {"cache_restart": "main", "cache_warmup": "main"},
+    "rolling_restart": {"cache_restart": "main", "cache_snapshot": "main", "cache_warmup": "main"},
 }
 # As AWX and -e name=value give them
 TEXTS = {
@@ -596,3 +596,53 @@ def test_a_password_is_shown_nowhere(fleet, by_password, cluster):
         assert found == [], found
     for path in fleet.results.glob("*"):
         assert login["login_password"] not in path.read_text()
+
+
+# Whatever module it is, the answer has these facts as well: of a hostile host, or of the user whom a module runs as.
+SAYING = """#!/usr/bin/python3
+import json, subprocess, sys
+done = subprocess.run(["/usr/bin/python3", *sys.argv[1:]], stdin=sys.stdin, stdout=subprocess.PIPE, universal_newlines=True)
+text = done.stdout
+if text.startswith("{") or "\\n{" in text:
+    start = 0 if text.startswith("{") else text.index("\\n{") + 1
+    try:
+        answer, end = json.JSONDecoder().raw_decode(text[start:])
+    except ValueError:
+        pass
+    else:
+        answer["ansible_facts"] = dict(answer.get("ansible_facts") or {}, **json.load(open("@facts@")))
+        answer["ansible_stats"] = {"data": {"hosts_stat": 1}, "per_host": False, "aggregate": False}
+        text = text[:start] + json.dumps(answer) + text[start + end:]
+sys.stdout.write(text)
+sys.exit(done.returncode)
+"""
+
+
+@pytest.mark.parametrize("path", [OLDEST + "/bin:", ""], ids=["oldest", "newest"])
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_what_hosts_say_of_themselves(fleet, cluster, playbook, path):
+    """A variable of the collection that comes back as a fact, from every task: none of them decides anything."""
+    interpreter, facts = (os.path.join(fleet.directory, name) for name in ("saying-python", "facts.json"))
+    with open(interpreter, "w") as file:
+        file.write(SAYING.replace("@facts@", facts))
+    os.chmod(interpreter, 0o755)
+    said = {name: "said-" + name for name in options(playbook) if "password" not in name}
+    said.update({"target": "said-target", "pgfleet_results": "/said-results", "pgfleet_become_user": "nobody", "pgfleet_entry_point": "said",
+                 "pgfleet_role": "said", "pgfleet_batch": ["said"], "__cache_restart_asked": "somebody", "__cache_warmup_job": "said-job"})
+    with open(facts, "w") as file:
+        json.dump(said, file)
+    cluster.warm(cluster.file_of("pg_database"))
+    own = {
+        "cache_cold_test_queries": [{"name": "one", "query": "SELECT count(*) FROM passenger"}], "cache_cold_test_states": ["both_cold"],
+        "cache_restart_min_standbys": 0, "pgfleet_service_manager": __file__ if playbook == "rolling_restart" else "systemd",
+        "cache_warmup_min_residency": 0 if playbook == "warmup" else 90,
+    }
+    fleet.set_hosts({"one": {"ansible_python_interpreter": interpreter}}, **dict(common_variables(fleet), **own))
+    output, status = fleet.command(
+        "pgfleet.cache." + playbook, *(["--check"] if playbook == "rolling_restart" else []),
+        PATH=path + os.environ["PATH"], ANSIBLE_INJECT_FACT_VARS="True", ANSIBLE_SHOW_CUSTOM_STATS="True",
+    )
+    assert status == 0 and not re.search("said-|-> somebody", output), output
+    # what Ansible's own modules return is Ansible's
+    assert "hosts_stat" not in output or playbook not in ("snapshot", "warmup")
+    assert not os.path.exists("/said-results")

@@ -14,6 +14,7 @@ import re
 
 import pytest
 import yaml
+from ansible.errors import AnsibleFilterError
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _variables
 
 ENTRY_POINTS = {
@@ -180,12 +181,63 @@ def test_all_faults_of_a_host():
     ]
 
 
-@pytest.mark.parametrize(("facts", "count"), [({}, 0), ({"cache_restart_gate": "wait"}, 1), ({"cache_restart_gate": "fail"}, 0)], ids=str)
+@pytest.mark.parametrize(("facts", "count"), [({}, 0), ({"cache_restart_gate": "wait"}, 1), ({"cache_restart_gate": "other"}, 1)], ids=str)
 def test_a_fact_is_no_variable(facts, count):
-    """Unless something else, such as -e, has the last word."""
+    """Whatever value the variable has: a fact called ansible_cache_restart_gate gives it another."""
     variables = {"cache_restart_gate": "wait", "ansible_facts": facts}
     expected = "cache_restart_gate is a fact, and what a host says of itself decides nothing here: remove it from the cache of facts."
     assert _variables.faults(SPEC, variables, list(variables)) == [expected] * count
+
+
+def test_a_template_that_is_left_as_it_is():
+    variables = {"cache_restart_gate": "{{ later }}"}
+    assert _variables.faults(SPEC, variables, list(variables)) == ["cache_restart_gate cannot be evaluated: it is '{{ later }}'"]
+
+
+def test_what_was_checked_is_used():
+    check = {"given": {"db1": {"cache_restart_gate": "warn"}, "db2": {}}, "defaults": {"cache_restart_gate": "fail"}}
+    assert _variables.checked(check, "db1", "cache_restart_gate") == "warn"
+    assert _variables.checked(check, "db2", "cache_restart_gate") == "fail"
+    assert _variables.checked(check, "db2", "cache_restart_gate", "wait") == "wait"
+    for unchecked in (check, {}, {"given": "x"}):
+        with pytest.raises(AnsibleFilterError, match="The variables of db3 were not checked"):
+            _variables.checked(unchecked, "db3", "cache_restart_gate")
+
+
+def test_how_a_host_is_asked():
+    check = {"given": {"db1": {"pgfleet_login_port": 5433}}, "defaults": _variables.defaults()}
+    facts = {"pgfleet_login_port": 1, "pgfleet_become_user": "root", "pgfleet_login_password": "s3cret"}
+    known = _variables.asked(check, "db1", {"db1": facts})
+    assert (known["pgfleet_login_port"], known["pgfleet_become_user"], known["pgfleet_login_password"]) == (5433, "postgres", "s3cret")
+    assert known["cache_restart_state_directory"] == "/var/lib/pgfleet"
+    assert _variables.asked(check, "db2", {"db2": {"pgfleet_login_port": 5434, "other": 1}}) == {"pgfleet_login_port": 5434}
+
+
+def test_secrets_are_not_given():
+    variables = {"pgfleet_login_password": "s3cret", "cache_restart_gate": "fail", "other": 1, "cache_warmup_rate": ValueError("undefined")}
+    assert _variables.given(SPEC, Variables(variables), list(variables)) == {"cache_restart_gate": "fail"}
+    assert "pgfleet_login_password" not in _variables.defaults()
+
+
+def test_every_variable_is_taken_as_it_was_checked():
+    """playbooks/vars/checked.yml: all but secrets, each by its own name; a default that is a template is there."""
+    with open(os.path.join(_variables.ROLES, "../playbooks/vars/checked.yml"), encoding="utf-8") as file:
+        found = yaml.safe_load(file)
+    expected = {}
+    for role in os.listdir(_variables.ROLES):
+        for entry_point in _variables._entry_points(role).values():
+            for name, option in entry_point["options"].items():
+                if not option.get("no_log"):
+                    other = re.match(r"{{ (\w+)", str(option.get("default")))
+                    more = ", %s" % other.group(1) if other else ""
+                    expected[name] = "{{ pgfleet_check | default({}) | pgfleet.cache.checked(inventory_hostname, '%s'%s) }}" % (name, more)
+    assert {name: value for name, value in found.items() if not name.startswith("__")} == expected
+    # what a role asks for before it has set it
+    used = set()
+    for path in glob.glob(os.path.join(_variables.ROLES, "*/*/*.yml")):
+        with open(path, encoding="utf-8") as file:
+            used.update(re.findall(r"(__cache_\w+) \| default\((?!\{\})", file.read()))
+    assert used - {"__cache_extension_deb_building"} <= set(found)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,41 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a result could have Ansible do is taken out of it, for every module."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._orders import without_orders
+
+PLUGINS = os.path.join(os.path.dirname(__file__), "../../../../plugins")
+PYTHON = {"discovered_interpreter_python": "/usr/bin/python3"}
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        ({"changed": False}, {"changed": False}),
+        ({"ansible_facts": {"target": "x"}, "add_host": {"host_name": "x"}, "add_group": "x", "ansible_stats": {"data": {}}, "msg": "m"}, {"msg": "m"}),
+        ({"ansible_facts": dict(PYTHON, target="x")}, {"ansible_facts": PYTHON}),
+        ({"ansible_facts": {"discovered_interpreter_python": {"a": "b"}}}, {}),
+        ({"ansible_facts": "x"}, {}),
+    ],
+    ids=str,
+)
+def test_orders(result, expected):
+    assert without_orders(result) == expected
+
+
+def test_every_module_has_it():
+    """meta/runtime.yml could redirect them to one; but then module_defaults of that one were all modules'."""
+    own, modules = ({name for name in os.listdir(os.path.join(PLUGINS, folder)) if name.endswith(".py")} for folder in ("action", "modules"))
+    assert own == modules
+    for name in sorted(own - {"check_variables.py", "fleet_report.py"}):
+        with open(os.path.join(PLUGINS, "action", name), encoding="utf-8") as file:
+            assert re.search(r"_orders import (ActionModule|without_orders)\n", file.read()), name
