@@ -482,7 +482,7 @@ def test_extra_variables_do_not_replace_the_gate(fleet):
     for name in ("cache_warmup_snapshot=warm", "cache_warmup_min_residency=1"):
         output, status = fleet.run("-e", name, "--limit", "db2")
         assert status != 0
-        says(output, name.split("=")[0] + " is given with -e and would replace what the rolling restart sets itself. Leave it out;")
+        says(output, name.split("=", maxsplit=1)[0] + " is given with -e and would replace what the rolling restart sets itself. Leave it out;")
     assert fleet.started() == before
 
 
