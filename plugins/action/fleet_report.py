@@ -82,4 +82,9 @@ class ActionModule(ActionBase):
         if playbook != "rolling_restart":
             return _tables.table(playbook, hosts, check_mode)
         rolling = Rolling(self._task.args.get("target") or list(hosts), variables["hostvars"], check_mode)
-        return rolling.lines(hosts, lambda without: _command.command(context.CLIARGS, playbook, _variables.shown(), without))
+
+        def again(without: List[str], limited: bool) -> str:
+            cli = context.CLIARGS if limited else dict(context.CLIARGS, subset=None)
+            return _command.command(cli, playbook, _variables.shown(), without)
+
+        return rolling.lines(hosts, again)

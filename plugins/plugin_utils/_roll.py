@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections import Counter
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ansible.module_utils.common.text.formatters import bytes_to_human, human_to_bytes
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
@@ -24,6 +24,12 @@ Answers = Dict[str, Dict[str, Any]]
 REPLACED = {
     "cache_warmup_snapshot": "the snapshot is the one that is taken before the restart, cache_restart_snapshot.",
     "cache_warmup_min_residency": "the gate is cache_restart_min_residency.",
+    "cache_warmup_max_age": "that snapshot has just been taken.",
+}
+# What a host keeps of itself; a number can be a text there, from ansible-core 2.18
+_KEPT: Dict[str, Tuple[type, ...]] = {
+    "out": (bool, type(None)), "finished": (bool, type(None)), "seconds": (dict, type(None)), "remarks": (list, type(None)),
+    "state": (str, type(None)), "residency": (int, float, str, type(None)),
 }
 MANAGERS = {"patroni": "Patroni", "repmgrd": "repmgr", "pacemakerd": "Pacemaker"}
 
@@ -46,7 +52,7 @@ def _answer(server: Mapping[str, Any], state: Mapping[str, Any]) -> Dict[str, An
         kept = json.loads(base64.b64decode(state.get("content", "e30=")).decode("utf-8"))
     except ValueError:
         kept = None
-    if not isinstance(kept, dict):
+    if not isinstance(kept, dict) or not all(isinstance(kept.get(name), kinds) for name, kinds in _KEPT.items()):
         return {"problem": "%s is damaged: see when the host was restarted, and remove the file." % printable(state.get("source"), 300)}
     return dict(server["query_result"][0], kept=kept)
 
@@ -76,11 +82,13 @@ def plan(hosts: Sequence[str], found: Answers, limited: Sequence[str], now: floa
     done = sorted(host for host, kept in mine.items() if kept.get("state") == "done")
     left = [host for host in standbys if host in limited and host not in done]
     batches = _batches(sorted(left, key=lambda host: not known[host]["kept"].get("out")), as_list(chosen.serial))
+    last = primary if primary in limited and primary not in done and chosen.primary != "skip" else ""
+    silent = {host: str(found[host]["problem"]) for host in hosts if host in found and host not in known}
+    away = [host for host in standbys if host not in limited and known[host]["kept"].get("out")]
     problem = (
-        _strangers(known) or _one_primary(hosts, primaries) or _who_serves(primary, standbys, batches, chosen)
+        _strangers(known) or _one_primary(list(known), primaries, silent) or _who_serves(primary, standbys, batches, last, away, silent, chosen)
         or _other_way(mine, chosen) or _who_takes_over(standbys, chosen)
     )
-    last = primary if primary in limited and primary not in done and chosen.primary != "skip" else ""
     return {
         "hosts": list(hosts), "primary": primary, "standbys": standbys, "roll": begun or str(int(now)), "resumed": bool(begun),
         "done": done, "batches": batches, "last": last, "problem": problem,
@@ -116,7 +124,9 @@ def _strangers(known: Answers) -> str:
         ", ".join(foreign), "does" if one else "do", "it" if one else "them")
 
 
-def _one_primary(hosts: Sequence[str], primaries: Sequence[str]) -> str:
+def _one_primary(hosts: Sequence[str], primaries: Sequence[str], silent: Mapping[str, str]) -> str:
+    if not primaries and silent:
+        return "There is no primary among %s. %s" % (", ".join(hosts) or "those that answer", " ".join(map(_no_answer, silent, silent.values())))
     if not primaries:
         return "There is no primary among %s: name the whole fleet with target, and choose hosts of it with --limit." % ", ".join(hosts)
     if len(primaries) > 1:
@@ -127,19 +137,37 @@ def _one_primary(hosts: Sequence[str], primaries: Sequence[str]) -> str:
     return ""
 
 
-def _who_serves(primary: str, standbys: Sequence[str], batches: Sequence[Sequence[str]], chosen: Options) -> str:
+def _no_answer(host: str, problem: str) -> str:
+    return "%s does not answer: %s." % (host, problem.rstrip("."))
+
+
+def _who_serves(
+    primary: str, standbys: Sequence[str], batches: Sequence[Sequence[str]], last: str, away: Sequence[str], silent: Mapping[str, str], chosen: Options
+) -> str:
+    """``away`` are beyond --limit, and out of traffic since an earlier run; hosts that are ``silent`` are taken for standbys that are down."""
     wanted = int(chosen.min_standbys)
     if not standbys and wanted:
-        return (
+        return " ".join([
             "There is no standby of %s: nobody would serve while it restarts. Add the standbys to target, or accept that with"
-            " cache_restart_min_standbys 0." % primary
-        )
+            " cache_restart_min_standbys 0." % primary, *map(_no_answer, silent, silent.values())
+        ])
     largest = max(batches, key=len, default=[])
-    stay = len(standbys) - len(largest)
-    if largest and stay < min(wanted, len(standbys) - 1):
+    there = len(standbys) - len(away)
+    every = len(standbys) + len(silent)
+    short = largest and there - len(largest) < min(wanted, every - 1)
+    if short and not away and not silent:
+        stay = there - len(largest)
         return (
             "A batch of %s would take %s standbys out of traffic: %d of %d would stay, and cache_restart_min_standbys is %d."
-            " Make cache_restart_serial smaller." % (", ".join(largest), "too many" if stay else "all", stay, len(standbys), wanted)
+            " Make cache_restart_serial smaller." % (", ".join(largest), "too many" if stay else "all", stay, every, wanted)
+        )
+    if short or (last and there < min(wanted, every)):
+        stay = there - len(largest) if short else there
+        because = ["%s is out of traffic since an earlier run: take it into --limit." % host for host in away]
+        because += map(_no_answer, silent, silent.values())
+        return (
+            "While %s restarts, %d of %d standbys would serve, and cache_restart_min_standbys is %d. %s Or accept that with a smaller number."
+            % (", ".join(largest) if short else last, max(0, stay), every, wanted, " ".join(because))
         )
     return ""
 

@@ -38,8 +38,8 @@ class Rolling:
         found = (self._variables[host].get(name) for host in self._known)
         return next((one for one in found if isinstance(one, Mapping) and one), {})
 
-    def lines(self, ended: Mapping[str, Mapping[str, Any]], again: Callable[[List[str]], str]) -> Tuple[List[str], Dict[str, str]]:
-        """``again`` returns the command to go on with, without these hosts."""
+    def lines(self, ended: Mapping[str, Mapping[str, Any]], again: Callable[[List[str], bool], str]) -> Tuple[List[str], Dict[str, str]]:
+        """``again`` returns the command to go on with, without these hosts, and with --limit as it was given or not."""
         found, odd = _tables.lines(COLUMNS, self.hosts, self._row, ended)
         unreachable = [host for host in self._known if self._failure(host).startswith(("unreachable", "lost"))]
         found.append("")
@@ -48,17 +48,24 @@ class Rolling:
         for host in self.hosts:
             if self._out(host):
                 found.append("Out of traffic now: %s (%s)." % (printable(host), _names(self._out(host))))
+            elif self._away(host):
+                found.append("Out of traffic since an earlier run: %s. Run the playbook for it." % printable(host))
         return [*found, *self._what_is_left(unreachable, again)], odd
 
-    def _what_is_left(self, unreachable: List[str], again: Callable[[List[str]], str]) -> List[str]:
+    def _what_is_left(self, unreachable: List[str], again: Callable[[List[str], bool], str]) -> List[str]:
         if self._refused or (self.check_mode and self._failed):
             return ["Nothing would be restarted." if self.check_mode else "Nothing is restarted."]
         if self.check_mode:
             return self._preview()
         left = _roll.left(self.hosts, self._variables)
+        skipped = [host for host in self.hosts if host not in _roll.restarted(self.hosts, self._variables)] if not left else []
+        if skipped:
+            return ["All but the primary %s are restarted, which cache_restart_primary=skip leaves alone: the roll is finished." % _names(skipped)]
         if not left:
             return ["All are restarted: the roll is finished."]
-        text = "Not done: %s. Go on from here with: %s" % (_names(left), printable(again(unreachable)))
+        # --limit leads on as long as it has somebody who is left
+        limited = any(host in self._known for host in left)
+        text = "Not done: %s. Go on from here with: %s" % (_names(left), printable(again(unreachable, limited)))
         return [text + (" (or when they are reachable, without --limit)" if unreachable else "")]
 
     def _preview(self) -> List[str]:
@@ -80,13 +87,20 @@ class Rolling:
     def _out(self, host: str) -> List[Any]:
         return _list(self._variables[host].get("cache_restart_out"))
 
+    def _away(self, host: str) -> bool:
+        """Whether an earlier run, of whatever roll, has left it out of traffic, and this one has not come to it."""
+        answer = self._answer(host)
+        kept = answer.get("kept") if isinstance(answer, Mapping) else None
+        result = self._variables[host].get("cache_restart_result")
+        return not result and isinstance(kept, Mapping) and kept.get("out") is True
+
     def _row(self, host: str) -> _tables.Row:
         answers = Result(self._answer(host), "its answer's ")
         recovering = answers.truth("in_recovery")
         result = Result(self._variables[host].get("cache_restart_result") or self._kept(host))
         residency, seconds = result.figure("residency"), result.part("seconds")
         phases = [seconds.figure(name) for name, dummy in PHASES]
-        words = [self._failure(host), *result.texts("remarks")]
+        words = [self._failure(host) or answers.text("problem", 500), *result.texts("remarks")]
         if self.check_mode and self._fleet and not self._refused and not self._failed:
             words.append(_roll.preview(host, self._variables[host], self._fleet))
         return [
@@ -94,7 +108,7 @@ class Rolling:
             "failed" if self._failure(host) else result.text("state", 20) or "-",
             "%.2f %%" % residency if residency is not None else "-",
             *("-" if one is None else "%g" % one for one in phases),
-            "out" if self._out(host) or result.truth("out") else "-" if recovering is None else "in",
+            "out" if self._out(host) or result.truth("out") or self._away(host) else "-" if recovering is None else "in",
         ], " ".join(filter(None, words))
 
     def _answer(self, host: str) -> Any:

@@ -131,12 +131,18 @@ def _ways(name: str, value: Any) -> None:
             _task_file(name, str(one))
 
 
+def _absolute(name: str, value: str) -> None:
+    if not os.path.isabs(value):
+        raise ResidencyError("%s is '%s': it has to be an absolute path." % (name, printable(value, 200)))
+
+
 # Values whose form the type does not tell; an empty text means that there is none
 FORMS: Dict[str, Callable[[str, Any], None]] = {
     "cache_restart_min_free": _size,
     "cache_restart_serial": _batches,
     "cold_test_serial": _batches,
     "cache_restart_snapshot": _snapshot_name,
+    "cache_restart_state_directory": _absolute,
     "cache_restart_traffic": _ways,
     "cache_cold_test_snapshot": _snapshot_or_generation,
     "cache_snapshot_keep_days": _days,

@@ -479,7 +479,7 @@ def test_text_versions_strategies_and_callbacks(fleet, clusters, environment):
 
 def test_extra_variables_do_not_replace_the_gate(fleet):
     before = fleet.started()
-    for name in ("cache_warmup_snapshot=warm", "cache_warmup_min_residency=1"):
+    for name in ("cache_warmup_snapshot=warm", "cache_warmup_min_residency=1", "cache_warmup_max_age=1s"):
         output, status = fleet.run("-e", name, "--limit", "db2")
         assert status != 0
         says(output, name.split("=", maxsplit=1)[0] + " is given with -e and would replace what the rolling restart sets itself. Leave it out;")

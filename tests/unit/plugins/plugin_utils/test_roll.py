@@ -85,8 +85,8 @@ def test_the_primary_is_left_alone():
          "db3 does not belong to this fleet: the system identifier is another. Leave it out of target."),
         ({"db1": {"in_recovery": True}}, {},
          "There is no primary among db1, db2, db3, db4: name the whole fleet with target, and choose hosts of it with --limit."),
-        ({"db1": {"problem": "unreachable"}}, {},
-         "There is no primary among db1, db2, db3, db4: name the whole fleet with target, and choose hosts of it with --limit."),
+        ({"db1": {"problem": "unreachable: no."}}, {},
+         "There is no primary among db2, db3, db4. db1 does not answer: unreachable: no."),
         ({"db4": {"in_recovery": False}}, {},
          "db1 and db4 are primaries, of the same cluster: somebody has promoted a standby. Find out which one the clients use, and make the"
          " other its standby again (pg_rewind)."),
@@ -116,6 +116,23 @@ def test_problems(hosts, options, problem):
     for host, changed in hosts.items():
         found[host].update(changed)
     assert plan(found, **options)["problem"] == problem
+
+
+def test_who_serves_meanwhile():
+    """Beyond --limit one is out of traffic, and one is down."""
+    found = fleet(db4={"roll": "90000", "out": True})
+    assert plan(found, limited=["db1", "db2", "db3", "db4"])["problem"] == ""
+    assert plan(found, limited=["db2"])["problem"] == "", "db3 serves"
+    found["db3"]["problem"] = "Cannot connect."
+    assert plan(found, limited=["db2"])["problem"] == (
+        "While db2 restarts, 0 of 3 standbys would serve, and cache_restart_min_standbys is 1. db4 is out of traffic since an earlier run: take it"
+        " into --limit. db3 does not answer: Cannot connect. Or accept that with a smaller number."
+    )
+    assert plan(found, limited=["db2", "db4"])["problem"] == "", "db4 comes back first"
+    assert plan(found, limited=["db2"], min_standbys=0)["problem"] == ""
+    found["db4"]["problem"] = "timed out"
+    assert plan(found, limited=["db1"])["problem"] == "", "db2 serves"
+    assert plan(found, limited=["db1"], min_standbys=2)["problem"].startswith("While db1 restarts, 1 of 3 standbys would serve,")
 
 
 def test_a_primary_alone():
@@ -164,7 +181,7 @@ def test_what_is_left():
     assert _roll.left(HOSTS, {host: {} for host in HOSTS}) == HOSTS
 
 
-NOTHING = {"cache_warmup_snapshot": "", "cache_warmup_min_residency": ""}
+NOTHING = {"cache_warmup_snapshot": "", "cache_warmup_min_residency": "", "cache_warmup_max_age": ""}
 PROCESSES = "4026531836 root  ps -e -o pidns=,user:64=,args=\n4026531836 %s  %s\n"
 TOTAL = {"total": {"in_page_cache": 1000, "in_shared_buffers": 500, "in_both": 300}}
 

@@ -107,8 +107,8 @@ def variables(**changed):
     return {host: dict(common, **changed.get(host, {})) for host in answers}
 
 
-def again(without):
-    return "again without %s" % without
+def again(without, limited):
+    return "again %swithout %s" % ("" if limited else "unlimited ", without)
 
 
 def rolling(check_mode=False, **changed):
@@ -141,7 +141,35 @@ def test_what_is_left():
     ]
     assert lines[3].split()[:3] == ["db3", "standby", "failed"] and "  out      lost while" in lines[3]
     skipped = {"cache_restart_primary": "skip"}
+    assert rolling(db1=skipped, db2={"cache_restart_result": DONE}, db3={"cache_restart_result": DONE})[0][4:] == [
+        "", "All but the primary db1 are restarted, which cache_restart_primary=skip leaves alone: the roll is finished."
+    ]
     assert rolling(db1=skipped, db2={"cache_restart_result": DONE})[0][-1] == "Not done: db3. Go on from here with: again without []"
+
+
+def test_limit_leads_on_while_it_has_somebody():
+    given = variables(db2={"cache_restart_result": DONE})
+    for host in ("db1", "db3"):
+        del given[host]["pgfleet_failure"]
+    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][-1].endswith("Go on from here with: again unlimited without []")
+
+
+def test_who_is_out_since_an_earlier_run():
+    """With a plan, of another roll, and without."""
+    answers = dict(variables()["db1"]["cache_restart_answers"], db2={"in_recovery": True, "kept": {"roll": "r0", "out": True}})
+    for fleet in (FLEET, {}):
+        given = {host: dict(one, cache_restart_answers=answers, cache_restart_fleet=fleet) for host, one in variables().items()}
+        lines, dummy = _rolling_table.Rolling(list(given), given, False).lines({}, again)
+        assert lines[2].split()[-1] == "out" and lines[5] == "Out of traffic since an earlier run: db2. Run the playbook for it."
+        given["db2"]["cache_restart_result"] = DONE
+        lines, dummy = _rolling_table.Rolling(list(given), given, False).lines({}, again)
+        assert lines[2].split()[-1] == "in" and "earlier" not in " ".join(lines)
+
+
+def test_a_host_that_does_not_answer_says_why():
+    answers = dict(variables()["db1"]["cache_restart_answers"], db3={"problem": "Cannot connect."})
+    given = {host: dict(one, cache_restart_answers=answers) for host, one in variables().items()}
+    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][3].endswith("  Cannot connect.")
 
 
 def test_a_refused_plan():

@@ -30,6 +30,7 @@ TEXTS = {
     "cache_restart_pgbouncer": '[{"host": "lb1", "database": "shop"}]',
     "cache_restart_min_free": "512MB",
     "cache_restart_serial": "1, 50%",
+    "cache_restart_state_directory": "/var/lib/pgfleet",
     "cache_restart_traffic": "haproxy, " + __file__,
     "cache_snapshot_keep_days": "7.5",
     "cache_warmup_budget": "8GB",
