@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -646,3 +647,24 @@ def test_what_hosts_say_of_themselves(fleet, cluster, playbook, path):
     # what Ansible's own modules return is Ansible's
     assert "hosts_stat" not in output or playbook not in ("snapshot", "warmup")
     assert not os.path.exists("/said-results")
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_task_files_of_the_same_names(fleet, cluster, tmp_path, playbook):
+    """Beside a playbook of the user's that imports this one: none of them is taken for the role's."""
+    (tmp_path / "tasks").mkdir()
+    names = {name for folder in [*glob.glob(os.path.join(ROLES, "*/tasks")), os.path.join(ROLES, "../playbooks/tasks")] for name in os.listdir(folder)}
+    foreign = [{"name": "Fail", "ansible.builtin.fail": {"msg": "foreign tasks"}}]
+    for name in names:
+        for folder in ("", "tasks/"):
+            (tmp_path / (folder + name)).write_text(json.dumps(foreign))
+    (tmp_path / "own.yml").write_text(json.dumps([{"name": "Import it", "ansible.builtin.import_playbook": "pgfleet.cache." + playbook}]))
+    cluster.warm(cluster.file_of("pg_database"))
+    own = {
+        "cache_cold_test_queries": [{"name": "one", "query": "SELECT count(*) FROM passenger"}], "cache_cold_test_states": ["both_cold"],
+        "cache_restart_min_standbys": 0, "pgfleet_service_manager": __file__ if playbook == "rolling_restart" else "systemd",
+        "cache_warmup_relations": ["pg_database"],
+    }
+    fleet.set_hosts({"one": {}}, **dict(common_variables(fleet), **own))
+    output, status = fleet.command(str(tmp_path / "own.yml"), *(["--check"] if playbook == "rolling_restart" else []))
+    assert status == 0 and "foreign" not in output, output
