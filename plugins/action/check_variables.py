@@ -44,16 +44,15 @@ class ActionModule(ActionBase):
             variables = every[host]
             names = [str(name) for name in variables]
             found = _variables.faults(spec, variables, names)
-            given[host] = _variables.given(spec, variables, names)
             if found:
-                refused[host] = " ".join(found)
+                refused[host] = " ".join(found)  # and what it was given is not used, and could hold a password in the wrong place
+            else:
+                given[host] = _variables.given(spec, variables, names)
         # fixed here, before any host is reached: later, a host's facts could say something else
-        directory = next((given[host] for host in hosts if host not in refused), {}).get("pgfleet_results", RESULTS)
+        directory = next(iter(given.values()), {}).get("pgfleet_results", RESULTS)
         started = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         result.update(changed=False, refused=refused, hosts=hosts, directory=str(directory or ""), started=started)
-        # of 40 hosts that is much to show
-        result.update(given=given, defaults=_variables.defaults(), _ansible_verbose_override=True)
-        result["batches"] = _variables.batches([host for host in hosts if host not in refused], self._task.args.get("serial"))
+        result["batches"] = _variables.batches(list(given), self._task.args.get("serial"))
         wrong = []
         if refused and (self._task.args.get("together") or len(refused) == len(hosts)):
             lines = ["%s: %s" % (printable(host), text) for host, text in refused.items()]
@@ -66,4 +65,6 @@ class ActionModule(ActionBase):
                 wrong.append("The results cannot be written: %s. Correct pgfleet_results; empty means no file." % printable(error))
         if wrong:
             result.update(failed=True, msg="%s Nothing was changed." % " ".join(wrong))
+        else:  # of 40 hosts that is much to show
+            result.update(given=given, defaults=_variables.defaults(), _ansible_verbose_override=True)
         return result

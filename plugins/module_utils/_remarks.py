@@ -92,6 +92,7 @@ def remarks(facts: Facts) -> List[str]:
     """Nothing where all that existed is resident, nothing is gone and nothing takes pages away."""
     found = []
     missing = facts.missing
+    reclaim = facts.reclaim if facts.gone_percent < 100 else Reclaim()  # of nothing, nothing can be reclaimed
     if facts.wait is not None:
         found.append("Job %s %s, for %s." % (facts.job, facts.wait.reason.replace("waits for", "waited for", 1), human_seconds(facts.wait.seconds)))
     if facts.gone:
@@ -112,15 +113,15 @@ def remarks(facts: Facts) -> List[str]:
         found.append("%s was in memory during the restore, and the kernel has reclaimed it since." % human_blocks(missing.reclaimed))
     if missing.not_planned:
         found.append("%s was no part of job %s." % (human_blocks(missing.not_planned), facts.job))
-    if facts.reclaim.damon:
+    if reclaim.damon:
         found.append(
             "DAMON runs on this host: the kernel reclaims what is not read for a while, although memory is free. Restore shortly before the"
             " pages are needed."
         )
-    if facts.reclaim.cgroup is not None:
+    if reclaim.cgroup is not None:
         found.append(
             "The server's memory is at memory.high of %s (%s): the kernel reclaims what is not read for a while. Raise it, or restore shortly"
-            " before the pages are needed." % (human_bytes(facts.reclaim.high_bytes), facts.reclaim.cgroup)
+            " before the pages are needed." % (human_bytes(reclaim.high_bytes), reclaim.cgroup)
         )
     return found
 

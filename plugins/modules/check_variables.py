@@ -99,14 +99,14 @@ directory:
   type: str
   sample: ~/.local/state/pgfleet/results
 given:
-  description: For each host the variables of the collection that it has, and their values, without secrets.
-  returned: when there is a host
+  description: For each host that is not refused the variables of the collection that it has, and their values, without secrets.
+  returned: success
   type: dict
   sample:
     db1: {cache_warmup_snapshot: nightly}
 defaults:
   description: The default of every variable of the collection that is no secret.
-  returned: when there is a host
+  returned: success
   type: dict
   sample:
     cache_warmup_aggressive: false

@@ -36,8 +36,8 @@ MANAGERS = {"patroni": "Patroni", "repmgrd": "repmgr", "pacemakerd": "Pacemaker"
 
 def answers(servers: Mapping[str, Any], states: Mapping[str, Any]) -> Answers:
     """Of each host that two tasks have asked in a loop: the server's row and what the host has ``kept``, or a ``problem``."""
-    kept = {one["__cache_restart_asked"]: one for one in states["results"]}
-    return {one["__cache_restart_asked"]: _answer(one, kept[one["__cache_restart_asked"]]) for one in servers["results"]}
+    kept = {one["__cache_restart_each"]: one for one in states["results"]}
+    return {one["__cache_restart_each"]: _answer(one, kept[one["__cache_restart_each"]]) for one in servers["results"]}
 
 
 def _answer(server: Mapping[str, Any], state: Mapping[str, Any]) -> Dict[str, Any]:

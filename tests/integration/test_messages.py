@@ -345,7 +345,7 @@ def test_less_memory_than_wanted(foreign, as_postgres, login, cluster):
     [result] = as_postgres(task(RESTORE, name="good", relations=["passenger"], budget="8MB", **login))
     assert result["failed"] and result["changed"]
     says(result, "good@*: * % of what still exists is resident, less than min_residency of 90 % (* missing). * did not fit the"
-                 " memory budget of 8.00 MB. Coldest: table public.passenger in postgres (* resident).")
+                 " memory budget of 8.00 MB, which the option budget sets.* Coldest: table public.passenger in postgres (* resident).")
     assert 4 << 20 < cluster.resident(cluster.file_of("passenger")) < 12 << 20
 
 

@@ -134,7 +134,7 @@ def test_a_database_that_was_dropped(elsewhere, as_postgres, login):
     elsewhere.sql("SELECT FROM residency_snapshot('dropped')")
     elsewhere.sql("DROP DATABASE short")
     [result] = as_postgres(task("residency_restore", name="dropped", databases=["short"], **login))
-    assert result["failed"] and "Gone: table public.t in short " in result["msg"], result["msg"]
+    assert result["failed"] and "is gone (100 %): table public.t in short (" in result["msg"] and "DAMON" not in result["msg"], result["msg"]
     with open(elsewhere.log) as file:
         assert 'database %s does not exist' % oid not in file.read()
 

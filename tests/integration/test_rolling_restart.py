@@ -73,7 +73,9 @@ class Fleet:
             },
             **dict(
                 {"pgfleet_service_manager": self.tasks, "cache_restart_state_directory": os.path.join(self.directory, "state"),
-                 "cache_restart_min_free": "1MB", "cache_restart_replay_timeout": 20},
+                 "cache_restart_min_free": "1MB", "cache_restart_replay_timeout": 20,
+                 # by default 90: while it restores, the kernel may reclaim more than a tenth of what was resident before
+                 "cache_restart_min_residency": 50},
                 **variables
             )
         )
@@ -141,6 +143,7 @@ def test_all_are_restarted_and_warm(fleet, clusters):
         assert kept["state"] == "done" and kept["finished"]
         assert is_restored(one, kept), name
     assert "All are restarted: the roll is finished." in output
+    assert "WARNING" not in output, output
 
 
 def test_a_failed_gate_and_its_resume(fleet, clusters):
@@ -152,7 +155,7 @@ def test_a_failed_gate_and_its_resume(fleet, clusters):
         "-e", "cache_restart_serial=2", "-e", "cache_restart_min_standbys=0", per_host={"db2": {"cache_warmup_budget": "1MB"}}
     )
     assert status != 0
-    assert "less than min_residency of 90 %" in row(output, "db2")
+    assert "less than min_residency of 50 %" in row(output, "db2")
     assert "1 of 3 hosts failed: db2. The table says why." in output
     assert "Not done: db1, db2. Go on from here with: ansible-playbook -i %s pgfleet.cache.rolling_restart" % fleet.ansible.inventory in output
     between = fleet.started()
@@ -179,8 +182,8 @@ def test_warn_lets_a_cold_host_through(fleet, clusters):
         per_host={"db3": {"cache_warmup_budget": "1MB"}}, cache_restart_gate="warn", cache_restart_primary="skip"
     )
     assert status == 0, output
-    assert "less than min_residency of 90 %" in row(output, "db3")
-    assert fleet.kept("db3")["state"] == "done" and fleet.kept("db3")["residency"] < 90
+    assert "less than min_residency of 50 %" in row(output, "db3")
+    assert fleet.kept("db3")["state"] == "done" and fleet.kept("db3")["residency"] < 50
 
 
 def test_wait_tries_again_and_gives_up(fleet, clusters):
@@ -195,7 +198,7 @@ def test_wait_tries_again_and_gives_up(fleet, clusters):
     )
     assert status != 0
     assert int(clusters["db2"].sql(newest)) == first + 3
-    assert "less than min_residency of 90 %" in row(output, "db2")
+    assert "less than min_residency of 50 %" in row(output, "db2")
     after = fleet.started()
     assert after["db2"] != before["db2"] and after["db3"] == before["db3"] and after["db1"] == before["db1"]
 
@@ -492,7 +495,8 @@ def test_what_was_begun_is_not_finished_in_another_way(fleet, clusters):
         warm(one)
     output, status = fleet.run("--limit", "db2", "-e", "cache_restart_what=host")
     assert status == 0 and fleet.kept("db2")["what"] == "host", output
-    says(output, "Not done: db1, db3. Go on from here with: ansible-playbook -i * pgfleet.cache.rolling_restart -e cache_restart_what=host --limit db2")
+    says(output, "Not done: db1, db3. Go on from here with: ansible-playbook -i * pgfleet.cache.rolling_restart -e cache_restart_what=host")
+    assert "--limit" not in output
     before = fleet.started()
     output, status = fleet.run()
     assert status != 0

@@ -54,6 +54,10 @@ BUDGET = Budget(400 * MB, None, 0, 10 * MB, 90 * MB, 20 * MB)
         ({"missing": Missing(reclaimed=128)}, ["1.00 MB was in memory during the restore, and the kernel has reclaimed it since."]),
         ({"missing": Missing(not_planned=128)}, ["1.00 MB was no part of job 7."]),
         (
+            {"reclaim": Reclaim(True), "gone": 1, "gone_percent": 100.0, "lost": [Lost("table a", 1, False)]},
+            ["8.00 kB of the snapshot is gone (100 %): table a (8.00 kB, dropped or truncated)."],
+        ),
+        (
             {"reclaim": Reclaim(True)},
             ["DAMON runs on this host: the kernel reclaims what is not read for a while, although memory is free. Restore shortly before the pages are"
              " needed."],

@@ -142,7 +142,7 @@ def test_a_primary_alone():
 
 
 def results(*some):
-    return {"results": [dict(one, __cache_restart_asked=host) for host, one in some]}
+    return {"results": [dict(one, __cache_restart_each=host) for host, one in some]}
 
 
 def text(value):
