@@ -19,7 +19,8 @@ from ansible.parsing.splitter import parse_kv
 def command(cli: Mapping[str, Any], playbook: str, shown: AbstractSet[str], without: Optional[Sequence[str]] = None) -> str:
     """Quoted for a shell, with inventory, extra variables and limit as given; ``without`` these hosts.
 
-    Of extra variables those in ``shown`` and files; any other could be a secret, and a comment says that there were some.
+    Of extra variables those in ``shown`` and files; any other could be a secret, as could an address with a user in it, and a comment says that
+    there were some.
     """
     parts: List[str] = ["ansible-playbook"]
     for inventory in cli.get("inventory") or ():
@@ -27,7 +28,7 @@ def command(cli: Mapping[str, Any], playbook: str, shown: AbstractSet[str], with
     parts.append("pgfleet.cache." + playbook)
     hidden = False
     for given in map(str, cli.get("extra_vars") or ()):
-        if given.startswith("@") or names(given) <= shown:
+        if given.startswith("@") or (names(given) <= shown and not re.search(r"://[^/\s]*@", given)):
             parts += ["-e", given]
         else:
             hidden = True

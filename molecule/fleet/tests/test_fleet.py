@@ -138,7 +138,7 @@ def test_a_reload_forgets_and_that_is_noticed():
 
 
 def test_the_next_run_finishes_the_roll():
-    assert status("resume") == 0
+    assert status("resume") == 0, log("resume").partition("PLAY [7.")[2]
     assert [row.group(2) for row in rows("resume").values()] == ["done", "done", "done"]
     assert "All are restarted: the roll is finished." in log("resume")
     assert set(proxies("resumed").values()) == {"UP"}
