@@ -88,18 +88,19 @@ WHERE n.nspname = %s AND r.rolname IN ('""" + ADMIN + """', 'pg_monitor') AND NO
 GROUP BY n.nspname
 """
 _WORKING = "SELECT string_agg(job::text, ', ' ORDER BY job) AS jobs FROM @extschema@.residency_jobs WHERE state IN ('starting', 'waiting', 'running')"
-# What the files say counts, since another change there may be waiting for a restart, too.
+# What the files say counts, since another change there may be waiting for a restart, too. ALTER SYSTEM writes an empty list as "",
+# a library without a name, with which the server would not start once others are named.
 _PRELOAD = """
 WITH wanted AS (
     SELECT coalesce((SELECT setting FROM pg_file_settings WHERE name = 'shared_preload_libraries' ORDER BY seqno DESC LIMIT 1),
                     current_setting('shared_preload_libraries')) AS value
 ), libraries AS (
-    SELECT trim(BOTH '" ' FROM name) AS name, position
-    FROM wanted, regexp_split_to_table(value, ',') WITH ORDINALITY AS split (name, position) WHERE trim(name) <> ''
+    SELECT name, position
+    FROM wanted, regexp_split_to_table(value, ',') WITH ORDINALITY AS split (part, position), btrim(part, E'" \\t\\r\\n') AS name
 )
 SELECT 'ALTER SYSTEM SET shared_preload_libraries = ' || concat_ws(', ',
-         (SELECT string_agg(quote_literal(name), ', ' ORDER BY position) FROM libraries), quote_literal(%s)) AS statement
-WHERE NOT EXISTS (SELECT FROM libraries WHERE name = %s)
+         (SELECT string_agg(quote_literal(name), ', ' ORDER BY position) FROM libraries WHERE name NOT IN ('', %s)), quote_literal(%s)) AS statement
+WHERE NOT EXISTS (SELECT FROM libraries WHERE name = %s) OR EXISTS (SELECT FROM libraries WHERE name = '')
 """
 
 
@@ -378,7 +379,7 @@ def _preload(session: Session, work: Work) -> bool:
     """Whether it takes a restart, also one that an earlier run has left open."""
     if not work.params["preload"]:
         return False
-    found = session.row(_PRELOAD, (EXTENSION, EXTENSION))
+    found = session.row(_PRELOAD, (EXTENSION,) * 3)
     if found is not None:
         _change(work, session, found["statement"])
     loaded: bool = session.only_row("SELECT current_setting('shared_preload_libraries') ~ '\\ypg_residency\\y' AS loaded")["loaded"]
