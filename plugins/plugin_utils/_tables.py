@@ -144,11 +144,22 @@ def _install(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
     changed, needed_by = result.texts("changed_databases"), result.texts("needed_by")
     words = one["message"]
     if not words and result.text("state") == "absent":
-        words = ("would be " if check_mode else "") + "removed" + ("; the files stay for " + ", ".join(needed_by) if needed_by else "")
-    elif not words and check_mode and changed:
-        words = "would be created or updated in " + ", ".join(changed)
+        parts = [] if result.truth("removed") is False else ["would be removed" if check_mode else "removed"]
+        if needed_by:
+            parts.append("the files stay for " + ", ".join(needed_by))
+        words = "; ".join(parts) or "nothing to remove"
     elif not words:
-        words = "in " + ", ".join(databases) if version else "not installed yet"
+        restart = result.text("restart")
+        parts = ["the files would be installed"] if check_mode and result.truth("files_changed") else []
+        if check_mode and changed:
+            parts.append("would be created or updated in " + ", ".join(changed))
+        if not parts:
+            parts.append("in " + ", ".join(databases) if version else "not installed yet")
+        if check_mode and restart == "done":
+            parts.append("PostgreSQL would be restarted")
+        elif restart == "needed":
+            parts.append("PostgreSQL %s to load the new library" % ("would have to be restarted" if check_mode else "has to be restarted"))
+        words = "; ".join(parts)
     role = "-" if standby is None else "standby" if standby else "primary"
     return [result.text("server_version", 20) or "-", role, version or "-"], words
 
