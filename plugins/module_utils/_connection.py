@@ -240,7 +240,8 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
     """
     if not postgres.HAS_PSYCOPG:
         raise NotInstalledError(
-            "psycopg is missing for %s on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does)."
+            "psycopg is missing for %s on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does), "
+            "or name a Python that has it with ansible_python_interpreter."
             % sys.executable
         )
     for option in ("login_db", "login_host"):

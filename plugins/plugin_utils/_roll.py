@@ -47,7 +47,11 @@ def _answer(server: Mapping[str, Any], state: Mapping[str, Any]) -> Dict[str, An
     if not server.get("query_result"):
         return {"problem": reason(server)}
     if "content" not in state and "not found" not in str(state.get("msg")):
-        return {"problem": reason(state)}
+        # ansible-core 2.19 and newer do not fill in their message
+        said = reason(state).replace(": {source}", "")
+        if said.lower().startswith("unable to slurp"):
+            said = "Cannot read how far this host came (%s): check that cache_restart_state_directory is a directory." % said
+        return {"problem": said}
     try:
         kept = json.loads(base64.b64decode(state.get("content", "e30=")).decode("utf-8"))
     except ValueError:

@@ -157,7 +157,8 @@ def test_python_without_a_driver(ansible, as_postgres, login, machine):
         vars=bare,
     )
     missing = (
-        "psycopg is missing for %s/bin/python on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does)." % path
+        "psycopg is missing for %s/bin/python on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does), "
+        "or name a Python that has it with ansible_python_interpreter." % path
     )
     assert (check["changed"], check["warnings"]) == (True, [missing])
     assert (real["failed"], real["msg"]) == (True, missing)

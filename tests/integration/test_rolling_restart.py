@@ -128,6 +128,16 @@ def is_restored(one, kept):
     return one.resident(one.file_of("passenger")) > LEFT * int(wanted) * 8192 > 0
 
 
+def test_a_state_directory_that_is_a_file(fleet, clusters):
+    before = fleet.started()
+    fleet.write("file", "")
+    output, status = fleet.run(cache_restart_state_directory=os.path.join(fleet.directory, "file"))
+    assert status != 0 and fleet.started() == before
+    assert "check that cache_restart_state_directory is a directory." in " ".join(output.split()), output
+    # Ansible itself shows what its module has said
+    assert "{source}" not in output.split("TASK [Show all hosts]")[1], output
+
+
 def test_all_are_restarted_and_warm(fleet, clusters):
     for one in clusters.values():
         warm(one)

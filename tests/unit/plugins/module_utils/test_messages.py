@@ -51,7 +51,8 @@ def test_psycopg_is_missing(monkeypatch):
     with pytest.raises(NotInstalledError) as caught:
         _connection.connect({})
     assert str(caught.value) == (
-        "psycopg is missing for %s on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does)."
+        "psycopg is missing for %s on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does), "
+        "or name a Python that has it with ansible_python_interpreter."
         % sys.executable
     )
 

@@ -154,11 +154,12 @@ def test_answers():
     none = {"msg": "file not found: /var/lib/pgfleet/db1.json"}
     servers = results(
         ("db1", row), ("db2", row), ("db3", {"unreachable": True, "msg": "timed\nout"}), ("db4", {"msg": "sudo: not found", "query_result": []}),
-        ("db5", row), ("db6", row), ("db7", row),
+        ("db5", row), ("db6", row), ("db7", row), ("db8", row), ("db9", row),
     )
     states = results(
         ("db1", none), ("db2", {"content": text(json.dumps({"roll": "9"}))}), ("db3", none), ("db4", none), ("db5", {"content": text("[1"), "source": "/s"}),
         ("db6", {"unreachable": True, "msg": "gone"}), ("db7", {"msg": "file is not readable: /s"}),
+        ("db8", {"msg": "Unable to slurp file: {source}"}), ("db9", {"msg": "unable to slurp file: [Errno 20] Not a directory: '/s/db9.json'"}),
     )
     found = _roll.answers(servers, states)
     assert found["db1"] == {"in_recovery": True, "kept": {}}
@@ -168,6 +169,10 @@ def test_answers():
     assert found["db5"] == {"problem": "/s is damaged: see when the host was restarted, and remove the file."}
     assert found["db6"] == {"problem": "unreachable: gone"}
     assert found["db7"] == {"problem": "file is not readable: /s"}
+    assert found["db8"] == {
+        "problem": "Cannot read how far this host came (Unable to slurp file): check that cache_restart_state_directory is a directory."
+    }
+    assert "(unable to slurp file: [Errno 20] Not a directory: '/s/db9.json'): check that" in found["db9"]["problem"]
 
 
 def test_what_is_left():
