@@ -64,7 +64,7 @@ def _answer(server: Mapping[str, Any], state: Mapping[str, Any]) -> Dict[str, An
 class Options(NamedTuple):
     """Variables of the role, whose names begin with cache_restart_."""
 
-    what: str
+    what: Mapping[str, str]  # of each host of this run
     primary: str
     candidate: str
     switchover_tasks: str
@@ -178,13 +178,13 @@ def _who_serves(
 
 def _other_way(mine: Mapping[str, Mapping[str, Any]], chosen: Options) -> str:
     """Half a fleet rebooted and the other half restarted is no rolling restart that is finished."""
-    other = sorted(host for host, kept in mine.items() if kept.get("what", chosen.what) != chosen.what)
+    other = sorted(host for host, kept in mine.items() if host in chosen.what and kept.get("what", chosen.what[host]) != chosen.what[host])
     if not other:
         return ""
     what = printable(mine[other[0]]["what"], 20)
     return (
         "The rolling restart that was begun has cache_restart_what=%s (on %s), and this run has %s. Finish it with -e cache_restart_what=%s,"
-        " or begin a new one with -e cache_restart_resume=false." % (what, ", ".join(other), chosen.what, what)
+        " or begin a new one with -e cache_restart_resume=false." % (what, ", ".join(other), chosen.what[other[0]], what)
     )
 
 

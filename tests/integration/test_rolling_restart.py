@@ -513,6 +513,9 @@ def test_what_was_begun_is_not_finished_in_another_way(fleet, clusters):
     says(output, "The rolling restart that was begun has cache_restart_what=host (on db2), and this run has postgresql. Finish it with"
                  " -e cache_restart_what=host, or begin a new one with -e cache_restart_resume=false. Nothing was changed.")
     assert fleet.started() == before
+    output, status = fleet.run("--check", per_host={"db2": {"cache_restart_what": "host"}})
+    assert status == 0, output
+    says(output, "Would begin with the batches db3.")
     output, status = fleet.run("--check", "-e", "cache_restart_what=host")
     assert status == 0, output
     assert row(output, "db2").rstrip('",').endswith("Is restarted and warm already: would not be restarted again.")

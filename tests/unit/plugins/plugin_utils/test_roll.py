@@ -13,7 +13,8 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import _roll
 
 HOSTS = ["db1", "db2", "db3", "db4"]
 DEFAULTS = {
-    "what": "postgresql", "primary": "in_place", "candidate": "", "switchover_tasks": "", "serial": 1, "min_standbys": 1, "resume": True,
+    "what": {"db1": "postgresql", "db2": "postgresql", "db3": "postgresql"},
+    "primary": "in_place", "candidate": "", "switchover_tasks": "", "serial": 1, "min_standbys": 1, "resume": True,
     "max_age": 86400,
 }
 
@@ -100,7 +101,8 @@ def test_the_primary_is_left_alone():
          "The rolling restart that was begun has cache_restart_what=host (on db2), and this run has postgresql. Finish it with"
          " -e cache_restart_what=host, or begin a new one with -e cache_restart_resume=false."),
         ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"resume": False}, ""),
-        ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"what": "host"}, ""),
+        ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"what": {"db1": "postgresql", "db2": "host"}}, ""),
+        ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"what": {"db1": "postgresql"}}, ""),
         ({}, {"primary": "switchover", "candidate": "db9"},
          "cache_restart_candidate is db9, which is no standby; there are db2, db3, db4."),
         ({}, {"primary": "switchover"},
