@@ -14,7 +14,7 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import _roll
 DECISIONS: Dict[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
-        _roll.answers, _roll.behind, _roll.in_the_way, _roll.left, _roll.plan, _roll.preview, _roll.proxies, _roll.restarted, _roll.roles_changed,
+        _roll.answers, _roll.behind, _roll.in_the_way, _roll.left, _roll.plan, _roll.preview, _roll.proxies, _roll.restarted, _roll.roles_changed, _roll.what,
     )
 }
 

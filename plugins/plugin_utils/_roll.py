@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ansible.module_utils.common.text.formatters import bytes_to_human, human_to_bytes
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list, checked
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import reason
 
 Answers = Dict[str, Dict[str, Any]]
@@ -72,6 +72,11 @@ class Options(NamedTuple):
     min_standbys: Any
     resume: bool
     max_age: Any
+
+
+def what(hosts: Sequence[str], check: Mapping[str, Any]) -> Dict[str, str]:
+    """What is restarted of each of these hosts: an inventory can name another for some."""
+    return {host: str(checked(check, host, "cache_restart_what")) for host in hosts}
 
 
 def plan(hosts: Sequence[str], found: Answers, limited: Sequence[str], now: float, **options: Any) -> Dict[str, Any]:
@@ -181,10 +186,10 @@ def _other_way(mine: Mapping[str, Mapping[str, Any]], chosen: Options) -> str:
     other = sorted(host for host, kept in mine.items() if host in chosen.what and kept.get("what", chosen.what[host]) != chosen.what[host])
     if not other:
         return ""
-    what = printable(mine[other[0]]["what"], 20)
+    begun = printable(mine[other[0]]["what"], 20)
     return (
         "The rolling restart that was begun has cache_restart_what=%s (on %s), and this run has %s. Finish it with -e cache_restart_what=%s,"
-        " or begin a new one with -e cache_restart_resume=false." % (what, ", ".join(other), chosen.what[other[0]], what)
+        " or begin a new one with -e cache_restart_resume=false." % (begun, ", ".join(other), chosen.what[other[0]], begun)
     )
 
 
