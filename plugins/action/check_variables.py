@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _results, _variables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _facts, _results, _variables
 
 RESULTS = "~/.local/state/pgfleet/results"
 
@@ -29,6 +29,10 @@ class ActionModule(ActionBase):
         target = str(self._task.args.get("target", ""))
         if not hosts or not target.strip():
             result.update(failed=True, msg="No host here is in '%s': name a group or hosts of the inventory with -e target=..." % printable(target))
+            return result
+        if _facts.are_variables():
+            result.update(failed=True, msg="What hosts say of themselves becomes variables here, and could run commands: set inject_facts_as_vars = False"
+                          " in the section [defaults] of ansible.cfg, or ANSIBLE_INJECT_FACT_VARS=False. Nothing was changed.")
             return result
         # these are the same for all hosts, and this host's facts go before them
         said = _variables.facts_of(task_vars or {}, list(task_vars or {})) & set(_variables.PLAYBOOKS)

@@ -27,10 +27,16 @@ REPLACED = {
     "cache_warmup_max_age": "that snapshot has just been taken.",
 }
 # What a host keeps of itself; a number can be a text there, from ansible-core 2.18
+# of __cache_restart_query
+_ANSWER: Dict[str, Tuple[type, ...]] = {
+    "in_recovery": (bool,), "system_identifier": (str,), "version_num": (int,), "cluster_name": (str,), "data_directory": (str,), "started": (str,),
+    "pid": (int,), "extension": (str, type(None)), "schema": (str, type(None)),
+}
 _KEPT: Dict[str, Tuple[type, ...]] = {
     "out": (bool, type(None)), "finished": (bool, type(None)), "seconds": (dict, type(None)), "remarks": (list, type(None)),
     "state": (str, type(None)), "residency": (int, float, str, type(None)),
 }
+CLOCKS = 600  # seconds by which those of two controllers may differ
 MANAGERS = {"patroni": "Patroni", "repmgrd": "repmgr", "pacemakerd": "Pacemaker"}
 
 
@@ -46,6 +52,9 @@ def _answer(server: Mapping[str, Any], state: Mapping[str, Any]) -> Dict[str, An
             return {"problem": "unreachable: %s" % reason(one)}
     if not server.get("query_result"):
         return {"problem": reason(server)}
+    row = server["query_result"][0] if isinstance(server["query_result"], list) else None
+    if not isinstance(row, dict) or not all(isinstance(row.get(name), kinds) for name, kinds in _ANSWER.items()):
+        return {"problem": "It has answered what cannot be: %s" % printable(server["query_result"], 300)}
     if "content" not in state and "not found" not in str(state.get("msg")):
         # ansible-core 2.19 and newer do not fill in their message
         said = reason(state).replace(": {source}", "")
@@ -53,12 +62,12 @@ def _answer(server: Mapping[str, Any], state: Mapping[str, Any]) -> Dict[str, An
             said = "Cannot read how far this host came (%s): check that cache_restart_state_directory is a directory." % said
         return {"problem": said}
     try:
-        kept = json.loads(base64.b64decode(state.get("content", "e30=")).decode("utf-8"))
-    except ValueError:
+        kept = json.loads(base64.b64decode(str(state.get("content", "e30="))).decode("utf-8"))
+    except (ValueError, RecursionError):
         kept = None
     if not isinstance(kept, dict) or not all(isinstance(kept.get(name), kinds) for name, kinds in _KEPT.items()):
         return {"problem": "%s is damaged: see when the host was restarted, and remove the file." % printable(state.get("source"), 300)}
-    return dict(server["query_result"][0], kept=kept)
+    return dict(row, kept=kept)
 
 
 class Options(NamedTuple):
@@ -86,7 +95,7 @@ def plan(hosts: Sequence[str], found: Answers, limited: Sequence[str], now: floa
     primaries = sorted(host for host, one in known.items() if not one["in_recovery"])
     standbys = [host for host in known if known[host]["in_recovery"]]
     primary = primaries[0] if primaries else ""
-    begun = _begun([one["kept"] for one in known.values()], now - int(chosen.max_age)) if chosen.resume else ""
+    begun = _begun([one["kept"] for one in known.values()], now - int(chosen.max_age), now + CLOCKS) if chosen.resume else ""
     mine = {host: one["kept"] for host, one in known.items() if begun and one["kept"].get("roll") == begun}
     done = sorted(host for host, kept in mine.items() if kept.get("state") == "done")
     left = [host for host in standbys if host in limited and host not in done]
@@ -104,9 +113,9 @@ def plan(hosts: Sequence[str], found: Answers, limited: Sequence[str], now: floa
     }
 
 
-def _begun(kept: Sequence[Mapping[str, Any]], since: float) -> str:
-    """The newest roll that is neither finished nor too old; its name is when it began."""
-    rolls = {str(one["roll"]) for one in kept if re.fullmatch("[0-9]{1,12}", str(one.get("roll")))}
+def _begun(kept: Sequence[Mapping[str, Any]], since: float, until: float) -> str:
+    """The newest roll that is neither finished nor too old, nor of the future; its name is when it began."""
+    rolls = {str(one["roll"]) for one in kept if re.fullmatch("[0-9]{1,12}", str(one.get("roll"))) and int(one["roll"]) <= until}
     finished = {str(one["roll"]) for one in kept if one.get("finished") and "roll" in one}
     return max((one for one in rolls - finished if int(one) >= since), key=int, default="")
 
@@ -328,21 +337,40 @@ def behind(row: Mapping[str, Any], host: str, primary: str, seconds: Any) -> str
 
 
 def proxies(results: Sequence[Mapping[str, Any]], standby: bool) -> List[Dict[str, Any]]:
-    """How every HAProxy that was asked sees a host. A primary is none of their business where nobody else is up."""
+    """How every HAProxy that was asked sees a host. A primary is none of their business where nobody else is up.
+
+    Whom to ask, and for what, is the inventory's; of an answer no more is taken than how a server is.
+    """
     found = []
     for one in results:
         entry = one["__cache_restart_server"]
         answered = one.get("rc", 1) == 0
-        backend = [row for row in (json.loads(one["stdout"]) if answered else []) if row["backend"] == entry["backend"]]
+        rows = _rows(str(one.get("stdout") or "")) if answered else []
+        backend = [row for row in rows or () if row["backend"] == entry["backend"]]
         mine = next((row for row in backend if row["server"] == entry["server"]), None)
         up = [row for row in backend if row["server"] != entry["server"] and row["up"]]
         others = [row["server"] for row in up if not row["out"]]
-        if answered and not standby and not (mine and others):
+        if answered and rows is not None and not standby and not (mine and others):
             continue
-        said = (one.get("stderr_lines") or [""])[-1] or one.get("msg", "")
+        said = "its answer is not what was asked for" if rows is None else (one.get("stderr_lines") or [""])[-1] or one.get("msg", "")
+        state = mine or {"out": False, "up": False, "sessions": 0, "status": ""}
         found.append({
-            **entry, "out": False, "up": False, "sessions": 0, "status": "", **(mine or {}),
-            "answered": answered, "error": "" if answered else said, "known": mine is not None,
+            **entry, **{name: state[name] for name in ("out", "up", "sessions", "status")},
+            "answered": answered and rows is not None, "error": "" if answered and rows is not None else said, "known": mine is not None,
             "servers": [row["server"] for row in backend], "others": others, "up_there": [row["server"] for row in up],
         })
     return found
+
+
+_ROW = {"backend": str, "server": str, "out": bool, "up": bool, "sessions": int, "status": str}
+
+
+def _rows(text: str) -> Optional[List[Mapping[str, Any]]]:
+    """Of files/haproxy_servers.py; None where it is something else."""
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and all(isinstance(row.get(key), kind) for key, kind in _ROW.items()) for row in rows):
+        return None
+    return rows

@@ -663,9 +663,12 @@ def test_an_install_sees_what_the_server_has_loaded(fleet, machine, cluster, tmp
 
 
 @pytest.mark.parametrize("path", [OLDEST + "/bin:", ""], ids=["oldest", "newest"])
-def test_a_removal_says_what_it_did(fleet, machine, path):
-    """The files are other servers', too."""
+def test_a_removal_says_what_it_did(fleet, machine, path, tmp_path):
+    """The files are other servers', too. Nobody else has a say in that, such as by the name of a directory in which he works."""
     one = machine("removed%d" % bool(path))
+    odd = tmp_path / ("x\n/proc/9 exe %s/postgres\n/proc/9 cwd " % one.bin).lstrip("/") / "FORGED"
+    odd.mkdir(parents=True)
+    forger = subprocess.Popen(["sleep", "600"], cwd=str(odd))
     one.sql("CREATE EXTENSION pg_residency")
     fleet.set_hosts({"one": {}}, **dict(common_variables(fleet), pgfleet_login_port=one.port))
     for more, words in (
@@ -673,7 +676,10 @@ def test_a_removal_says_what_it_did(fleet, machine, path):
         (["--check"], "the files stay for"), ([], "the files stay for"),
     ):
         output, status = fleet.command("pgfleet.cache.install", "-e", "cache_extension_state=absent", *more, PATH=path + os.environ["PATH"])
+        assert "FORGED" not in output
         assert status == 0 and re.search(r"\bone +15\S* +primary +- +" + words, output), output
+    forger.kill()
+    forger.wait()
     one.stop()
 
 
@@ -739,7 +745,11 @@ def test_what_hosts_say_of_themselves(fleet, cluster, playbook, path):
     os.chmod(interpreter, 0o755)
     said = {name: "said-" + name for name in options(playbook) if "password" not in name}
     said.update({"target": "said-target", "pgfleet_results": "/said-results", "pgfleet_become_user": "nobody", "pgfleet_entry_point": "said",
-                 "pgfleet_role": "said", "pgfleet_batch": ["said"], "__cache_restart_asked": "somebody", "__cache_warmup_job": "said-job"})
+                 "pgfleet_role": "said", "pgfleet_batch": ["said"], "__cache_restart_asked": "somebody", "__cache_warmup_job": "said-job",
+                 "__cache_restart_await": "said", "__cache_restart_proxies": [{"host": "localhost", "socket": "/said"}]})
+    # Ansible's own, which go into commands as they are
+    marker = os.path.join(fleet.directory, "said-marker")
+    said.update({"ansible_remote_tmp": "$(touch %s)" % marker, "ansible_su_exe": "touch %s; su" % marker, "ansible_su_flags": "; touch %s;" % marker})
     with open(facts, "w") as file:
         json.dump(said, file)
     cluster.warm(cluster.file_of("pg_database"))
@@ -752,7 +762,9 @@ def test_what_hosts_say_of_themselves(fleet, cluster, playbook, path):
     output, status = fleet.command(
         "pgfleet.cache." + playbook, *(["--check"] if playbook == "rolling_restart" else []),
         PATH=path + os.environ["PATH"], ANSIBLE_INJECT_FACT_VARS="True", ANSIBLE_SHOW_CUSTOM_STATS="True",
+        ANSIBLE_PIPELINING=str(bool(path)),
     )
+    assert not os.path.exists(marker), output
     assert status == 0 and not re.search("said-|-> somebody", output), output
     # what Ansible's own modules return is Ansible's
     assert "hosts_stat" not in output or playbook not in ("snapshot", "warmup")

@@ -72,6 +72,8 @@ def test_it_goes_on():
     assert (found["roll"], found["done"], found["batches"]) == ("100000", [], [["db4"], ["db2"], ["db3"]])
     kept["db3"] = {"roll": ["no"], "finished": True}
     assert plan(fleet(**kept))["roll"] == "90000"
+    kept["db3"] = {"roll": "101000", "state": "done"}
+    assert plan(fleet(**kept))["roll"] == "90000", "one of the future is none"
 
 
 def test_the_primary_is_left_alone():
@@ -152,7 +154,9 @@ def text(value):
 
 
 def test_answers():
-    row = {"query_result": [{"in_recovery": True}]}
+    answer = {"in_recovery": True, "system_identifier": "7", "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data",
+              "started": "then", "pid": 5, "extension": "0.3.0", "schema": None}
+    row = {"query_result": [answer]}
     none = {"msg": "file not found: /var/lib/pgfleet/db1.json"}
     servers = results(
         ("db1", row), ("db2", row), ("db3", {"unreachable": True, "msg": "timed\nout"}), ("db4", {"msg": "sudo: not found", "query_result": []}),
@@ -164,7 +168,7 @@ def test_answers():
         ("db8", {"msg": "Unable to slurp file: {source}"}), ("db9", {"msg": "unable to slurp file: [Errno 20] Not a directory: '/s/db9.json'"}),
     )
     found = _roll.answers(servers, states)
-    assert found["db1"] == {"in_recovery": True, "kept": {}}
+    assert found["db1"] == dict(answer, kept={})
     assert found["db2"]["kept"] == {"roll": "9"}
     assert found["db3"] == {"problem": "unreachable: timed out"}
     assert found["db4"]["problem"].startswith("sudo: not found Install sudo")
@@ -280,3 +284,34 @@ def test_proxies():
     assert (found["answered"], found["error"], found["known"]) == (False, "OSError: no", False)
     [found] = _roll.proxies([{"__cache_restart_server": entry, "unreachable": True, "msg": "no route"}], True)
     assert (found["answered"], found["error"]) == (False, "no route")
+
+
+@pytest.mark.parametrize("said", [[5], "abc", [{"in_recovery": "yes"}], {"in_recovery": True}])
+def test_a_server_that_answers_what_cannot_be(said):
+    assert _roll.answers(results(("db1", {"query_result": said})), results(("db1", {"msg": "not found"})))["db1"]["problem"].startswith(
+        "It has answered what cannot be: ")
+
+
+@pytest.mark.parametrize("content", ["W1s" * 100000, 5, "%%"])
+def test_what_is_kept_can_be_anything(content):
+    row = {"query_result": [dict.fromkeys(["extension", "schema"], None)]}
+    row["query_result"][0].update(in_recovery=True, system_identifier="7", version_num=1, cluster_name="", data_directory="/", started="x", pid=1)
+    assert "is damaged" in _roll.answers(results(("db1", row)), results(("db1", {"content": content, "source": "/s"})))["db1"]["problem"]
+
+
+ENTRY = {"host": "lb1", "socket": "/run/haproxy/admin.sock", "backend": "read", "server": "db1"}
+SERVER = {"backend": "read", "server": "db1", "out": False, "up": True, "sessions": 3, "status": "UP"}
+
+
+def test_a_proxy_decides_nothing_but_how_a_server_is():
+    """Neither whom to ask next, nor for what."""
+    rows = [dict(SERVER, host="localhost", socket="/run/docker.sock", known=False), dict(SERVER, server="db2")]
+    [found] = _roll.proxies([{"__cache_restart_server": ENTRY, "rc": 0, "stdout": json.dumps(rows)}], True)
+    assert found == dict(ENTRY, out=False, up=True, sessions=3, status="UP", answered=True, error="", known=True, servers=["db1", "db2"], others=["db2"],
+                         up_there=["db2"])
+
+
+@pytest.mark.parametrize("answer", ["", "5", "[5]", "[" * 100000, json.dumps([dict(SERVER, sessions="3")]), json.dumps([dict(SERVER, backend=["read"])])])
+def test_a_proxy_that_answers_what_was_not_asked(answer):
+    [found] = _roll.proxies([{"__cache_restart_server": ENTRY, "rc": 0, "stdout": answer}], True)
+    assert (found["answered"], found["error"], found["known"], found["host"]) == (False, "its answer is not what was asked for", False, "lb1")
