@@ -13,35 +13,46 @@ before the play begins.
 
 from __future__ import annotations
 
+import os
 from types import ModuleType
 from typing import Any, Dict, Tuple
 
 from ansible import constants
+from ansible.executor import task_executor
 from ansible.vars import manager
 
-# up to ansible-core 2.19, and since
-_PLACES: Tuple[Tuple[ModuleType, str], ...] = ((constants, "INJECT_FACTS_AS_VARS"), (manager, "_INJECT_FACTS"))
-_before: Dict[str, Any] = {}
+# of ansible-core up to 2.19, of 2.21, and of 2.20, which otherwise reads the settings, and with them the environment, each time
+_PLACES: Tuple[Tuple[ModuleType, str], ...] = (
+    (constants, "INJECT_FACTS_AS_VARS"), (manager, "_INJECT_FACTS"), (task_executor, "_INJECT_FACTS"),
+)
+_SETTING, _VARIABLE = "INJECT_FACTS_AS_VARS", "ANSIBLE_INJECT_FACT_VARS"
+_before: Dict[Any, Any] = {}
 
 
 def facts_apart(hosts: Any) -> Any:
     """From the play on that has these hosts, facts are in ansible_facts only."""
-    for module, name in _PLACES:
-        if hasattr(module, name):
-            _before.setdefault(name, getattr(module, name))
-            setattr(module, name, False)
+    _before.setdefault(_VARIABLE, os.environ.get(_VARIABLE))
+    os.environ[_VARIABLE] = "False"
+    for place in _PLACES:
+        if hasattr(*place):
+            _before.setdefault(place, getattr(*place))
+            setattr(*place, False)
     return hosts
 
 
 def facts_as_before(hosts: Any) -> Any:
     """From the play on that has these hosts, as the settings have it: what follows is somebody else's."""
-    for module, name in _PLACES:
-        if name in _before:
-            setattr(module, name, _before.pop(name))
+    for place in _PLACES:
+        if place in _before:
+            setattr(*place, _before.pop(place))
+    if _VARIABLE in _before:
+        value = _before.pop(_VARIABLE)
+        os.environ.pop(_VARIABLE)
+        if value is not None:
+            os.environ[_VARIABLE] = value
     return hosts
 
 
 def are_variables() -> bool:
-    """In an ansible-core that has the setting elsewhere it could not be changed, and is what it was set to."""
-    found = [bool(getattr(module, name)) for module, name in _PLACES if hasattr(module, name)]
-    return any(found) if found else bool(constants.config.get_config_value("INJECT_FACTS_AS_VARS"))
+    """Where an ansible-core has the setting elsewhere, it could not be changed, and is what it was set to."""
+    return any(getattr(*place, False) for place in _PLACES) or bool(constants.config.get_config_value(_SETTING))
