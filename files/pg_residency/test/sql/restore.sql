@@ -130,9 +130,10 @@ SELECT state, message FROM residency_jobs WHERE job = :job;
 
 -- a statement's own timeout ends the restore of a segment
 SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
+SELECT segment_no FROM residency_snapshot_segments('restore')
+WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND segment = 0 AND database = here() \gset
 SET statement_timeout = '20ms';
-SELECT residency_restore_segment('restore', segment_no) FROM residency_snapshot_segments('restore')
-WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND segment = 0 AND database = here();
+SELECT residency_restore_segment('restore', :segment_no);
 RESET statement_timeout;
 
 -- rewritten, shortened and dropped relations: their blocks are gone, the others come back
