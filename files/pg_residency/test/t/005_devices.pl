@@ -42,23 +42,29 @@ sub resident
 
 for my $options ('"aggressive": false', '"aggressive": true', '"max_io_pressure": 100')
 {
-	$node->safe_psql('postgres', "SELECT FROM residency_evict('in_$_')") for keys %path;
-	cmp_ok(resident($_), '<', 4, "$options: in_$_ is cold") for keys %path;
-
-	# 128 MiB at 16 MiB a second: one after the other, one would be complete before there is anything of the other. Which of them
-	# is ahead is up to the devices and what else they do.
-	$node->safe_psql('postgres', "SELECT residency_restore_start('warm', '{\"rate\": 16777216, $options}')");
 	my ($here, $there) = (0, 0);
-	for (1 .. 1500)
+	my $newest = '(SELECT max(job) FROM residency_jobs)';
+	for my $attempt (1 .. 3)	# a machine that is busy elsewhere can keep one of them waiting
 	{
-		($here, $there) = (resident('pg_default'), resident('elsewhere'));
-		last if ($here > 6 && $there > 6) || $here + $there > 120;
-		usleep(20_000);
+		$node->safe_psql('postgres', "SELECT FROM residency_evict('in_$_')") for keys %path;
+		cmp_ok(resident($_), '<', 4, "$options: in_$_ is cold") for $attempt == 1 ? keys %path : ();
+
+		# 128 MiB at 16 MiB a second: one after the other, one would be complete before there is anything of the other. Which of them
+		# is ahead is up to the devices and what else they do.
+		$node->safe_psql('postgres', "SELECT residency_restore_start('warm', '{\"rate\": 16777216, $options}')");
+		for (1 .. 1500)
+		{
+			($here, $there) = (resident('pg_default'), resident('elsewhere'));
+			last if ($here > 6 && $there > 6) || $here + $there > 120;
+			usleep(20_000);
+		}
+		last if $here > 6 && $there > 6 && $here < 60 && $there < 60;
+		diag(sprintf('%s: %.0f MiB of the one device and %.0f MiB of the other', $options, $here, $there));
+		$node->poll_query_until('postgres', "SELECT state = 'done' FROM residency_jobs WHERE job = $newest");
 	}
 	cmp_ok($here, '>', 6, sprintf('%s: %.0f MiB of the one device', $options, $here));
 	cmp_ok($there, '>', 6, sprintf('%s: and %.0f MiB of the other, side by side', $options, $there));
 	cmp_ok($_, '<', 60, "$options: before either is complete") for $here, $there;
-	my $newest = '(SELECT max(job) FROM residency_jobs)';
 	my $counts;
 	for (1 .. 3)	# what the kernel takes back before the job counts, the next one brings again
 	{
