@@ -393,8 +393,6 @@ job_create(Job *job, const RestorePlan *plan)
 	int			fd;
 
 	job->job = count > 0 ? numbers[count - 1] + 1 : 1;
-	for (int i = 0; i < count - (KEPT_JOBS - 1); i++)
-		job_remove(numbers[i]);
 	/* no job is alive: what is left of plans is of those that were killed */
 	remove_files_beginning(PLAN_PREFIX);
 
@@ -425,6 +423,16 @@ job_create(Job *job, const RestorePlan *plan)
 	PG_END_TRY();
 	close(fd);
 	return job->job;
+}
+
+void
+job_remove_oldest(void)
+{
+	int			count;
+	int		   *numbers = job_numbers(&count);
+
+	for (int i = 0; i < count - KEPT_JOBS; i++)
+		job_remove(numbers[i]);
 }
 
 bool

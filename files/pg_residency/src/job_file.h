@@ -70,10 +70,13 @@ job_is_alive(const Job *job)
 }
 
 /*
- * Gives the job the next number and makes its files; the caller holds LOCK_START.  Files of old
- * jobs, and plans that no job needs, go.
+ * Gives the job the next number and makes its files; the caller holds LOCK_START.  Plans that no job
+ * needs go.
  */
 extern int	job_create(Job *job, const RestorePlan *plan);
+
+/* When a job has begun: no more than the newest are kept.  The caller holds LOCK_START. */
+extern void job_remove_oldest(void);
 
 /* Whether there is a job of that number. */
 extern bool job_exists(int number);

@@ -138,6 +138,8 @@ start(const RestorePlan *plan, const JobSettings *settings)
 					 errhint("The server's log may tell why.")));
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&starting));
+	/* now that there is one more; what did not start pushes none out */
+	job_remove_oldest();
 	return starting.number;
 }
 

@@ -154,9 +154,11 @@ $node->safe_psql('dropped', 'CREATE EXTENSION pg_residency');
 is($node->safe_psql('dropped', "SET allow_system_table_mods = on; DELETE FROM pg_database WHERE datname = 'dropped';
 	SELECT count(*) FROM residency_relations"), 0, 'residency_relations in a database that is gone');
 
-# --- without a free worker nothing is left behind, and what is remembered is not pushed out
+# --- without a free worker nothing is left behind, and what is remembered, which is no more than eight jobs, is not pushed out
+wait_for_job($node, start_restore($node, 'still', '{}')) for 1 .. 8;
 my $jobs = 'SELECT string_agg(job::text, \',\' ORDER BY job) FROM residency_jobs';
 my $before = $node->safe_psql('postgres', $jobs);
+is(scalar(my @kept = split(/,/, $before)), 8, 'eight are');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $node->restart;
 for (1 .. 10)
