@@ -70,8 +70,8 @@ job_is_alive(const Job *job)
 }
 
 /*
- * Gives the job the next number and makes its files; the caller holds LOCK_START.  Plans that no job
- * needs go.
+ * Gives the job the next number and makes its files; the caller holds LOCK_START.  Plans that no
+ * job needs go.
  */
 extern int	job_create(Job *job, const RestorePlan *plan);
 
