@@ -369,7 +369,10 @@ def test_package_has_the_library_that_was_built(place):
     play = ansible.write([
         {"ansible.builtin.setup": {"gather_subset": ["!all", "!min", "distribution"]}},
         {"ansible.builtin.command": {"argv": ["dpkg", "--print-architecture"]}, "register": "__cache_extension_architecture"},
-        {"ansible.builtin.set_fact": {"__cache_extension_major": "15"}},
+        {"ansible.builtin.set_fact": {
+            "__cache_extension_major": "15", "__cache_extension_release": "{{ ansible_facts['distribution_release'] }}",
+            "__cache_extension_debian_architecture": "{{ __cache_extension_architecture.stdout }}",
+        }},
         {"ansible.builtin.include_vars": {"file": os.path.abspath(COLLECTION) + "/roles/cache_extension/vars/debian.yml"}},
         {"module_defaults": {"pgfleet.cache.residency_package": options}, "block": [
             {"ansible.builtin.include_role": {"name": "pgfleet.cache.cache_extension", "tasks_from": "deb_build"}}]},
