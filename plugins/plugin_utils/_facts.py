@@ -19,6 +19,8 @@ from typing import Any, Dict, Tuple
 
 from ansible import constants
 from ansible.executor import task_executor
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
 from ansible.vars import manager
 
 # of ansible-core up to 2.19, of 2.21, and of 2.20, which otherwise reads the settings, and with them the environment, each time
@@ -31,6 +33,7 @@ _before: Dict[Any, Any] = {}
 
 def facts_apart(hosts: Any) -> Any:
     """From the play on that has these hosts, facts are in ansible_facts only."""
+    _before.setdefault(_SETTING, constants.config.get_config_value(_SETTING))
     _before.setdefault(_VARIABLE, os.environ.get(_VARIABLE))
     os.environ[_VARIABLE] = "False"
     for place in _PLACES:
@@ -46,6 +49,7 @@ def facts_as_before(hosts: Any) -> Any:
         if place in _before:
             setattr(*place, _before.pop(place))
     if _VARIABLE in _before:
+        del _before[_SETTING]
         value = _before.pop(_VARIABLE)
         os.environ.pop(_VARIABLE)
         if value is not None:
@@ -54,5 +58,16 @@ def facts_as_before(hosts: Any) -> Any:
 
 
 def are_variables() -> bool:
-    """Where an ansible-core has the setting elsewhere, it could not be changed, and is what it was set to."""
-    return any(getattr(*place, False) for place in _PLACES) or bool(constants.config.get_config_value(_SETTING))
+    """Tried on a host that there is not, since an ansible-core that is not known here may have the setting elsewhere.
+
+    Where that cannot be tried they are, unless the user's own setting says otherwise.
+    """
+    loader = DataLoader()
+    inventory = InventoryManager(loader=loader, sources=None)
+    inventory.add_host("trial")
+    trial = manager.VariableManager(loader=loader, inventory=inventory)
+    trial._fact_cache = {"trial": {"pgfleet_said": True}}  # not the user's, which may be a file
+    found = trial.get_vars(host=inventory.get_host("trial"), include_hostvars=False)
+    if "pgfleet_said" not in found.get("ansible_facts", {}):
+        return bool(_before.get(_SETTING, True))
+    return "pgfleet_said" in found
