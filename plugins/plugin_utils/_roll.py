@@ -26,12 +26,12 @@ REPLACED = {
     "cache_warmup_min_residency": "the gate is cache_restart_min_residency.",
     "cache_warmup_max_age": "that snapshot has just been taken.",
 }
-# What a host keeps of itself; a number can be a text there, from ansible-core 2.18
-# of __cache_restart_query
+# Of the answer to __cache_restart_query
 _ANSWER: Dict[str, Tuple[type, ...]] = {
     "in_recovery": (bool,), "system_identifier": (str,), "version_num": (int,), "cluster_name": (str,), "data_directory": (str,), "started": (str,),
     "pid": (int,), "extension": (str, type(None)), "schema": (str, type(None)),
 }
+# What a host keeps of itself; a number can be a text there, from ansible-core 2.18
 _KEPT: Dict[str, Tuple[type, ...]] = {
     "out": (bool, type(None)), "finished": (bool, type(None)), "seconds": (dict, type(None)), "remarks": (list, type(None)),
     "state": (str, type(None)), "residency": (int, float, str, type(None)),
@@ -344,19 +344,19 @@ def proxies(results: Sequence[Mapping[str, Any]], standby: bool) -> List[Dict[st
     found = []
     for one in results:
         entry = one["__cache_restart_server"]
-        answered = one.get("rc", 1) == 0
-        rows = _rows(str(one.get("stdout") or "")) if answered else []
+        ran = one.get("rc", 1) == 0
+        rows = _rows(str(one.get("stdout") or "")) if ran else None
         backend = [row for row in rows or () if row["backend"] == entry["backend"]]
         mine = next((row for row in backend if row["server"] == entry["server"]), None)
         up = [row for row in backend if row["server"] != entry["server"] and row["up"]]
         others = [row["server"] for row in up if not row["out"]]
-        if answered and rows is not None and not standby and not (mine and others):
+        if rows is not None and not standby and not (mine and others):
             continue
-        said = "its answer is not what was asked for" if rows is None else (one.get("stderr_lines") or [""])[-1] or one.get("msg", "")
+        error = "its answer is not what was asked for" if ran else (one.get("stderr_lines") or [""])[-1] or one.get("msg", "")
         state = mine or {"out": False, "up": False, "sessions": 0, "status": ""}
         found.append({
             **entry, **{name: state[name] for name in ("out", "up", "sessions", "status")},
-            "answered": answered and rows is not None, "error": "" if answered and rows is not None else said, "known": mine is not None,
+            "answered": rows is not None, "error": "" if rows is not None else error, "known": mine is not None,
             "servers": [row["server"] for row in backend], "others": others, "up_there": [row["server"] for row in up],
         })
     return found
