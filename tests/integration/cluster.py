@@ -20,6 +20,8 @@ MAJOR = int(os.environ.get("PGFLEET_MAJOR", "15"))
 OWNER = "postgres"
 # What is left at least of pages that were there minutes ago: the kernel takes back what nobody touches. Not evicted, not lost.
 LEFT = 0.3
+# of a warm-up that is not about its gate
+GATE = ("-e", "cache_warmup_min_residency=%g" % (100 * LEFT))
 
 
 def run(*command, user=None, text=None, check=True):

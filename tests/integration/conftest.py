@@ -17,6 +17,7 @@ from cluster import MAJOR, Cluster, copy_postgresql, run
 from playbook import Ansible, task
 
 PASSWORD = "s3cret-0f-this-test"
+HOSTS = ("one", "two", "three")
 TABLES = """
 CREATE TABLE passenger AS SELECT i AS passenger_id, repeat('x', 1000) AS name FROM generate_series(1, 24000) AS i;
 CREATE INDEX passenger_id ON passenger (passenger_id);
@@ -154,3 +155,18 @@ def set_up(shop, machine):
     hostile.configure(shop, "DATABASE shop", MAJOR)
     hostile.configure(shop, "ROLE monitor", MAJOR)
     return shop
+
+
+@pytest.fixture
+def fleet(cluster, ansible, tmp_path):
+    """Three names of one cluster, which is all that these playbooks' common parts need."""
+    ansible.set_hosts(
+        {name: {} for name in HOSTS},
+        pgfleet_login_port=cluster.port,
+        pgfleet_login_unix_socket=cluster.socket,
+        cache_extension_pg_config=cluster.bin + "/pg_config",
+        pgfleet_results=str(tmp_path / "results"),
+    )
+    ansible.results = tmp_path / "results"
+    cluster.sql("SELECT FROM residency_snapshot('warm', 1, true)")
+    return ansible

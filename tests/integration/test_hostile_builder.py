@@ -303,13 +303,28 @@ def test_check_mode_shows_what_would_be_installed(victim):
     assert not found(victim.libraries) and not found(victim.share)
 
 
+# Whatever module it is, from the second on its answer has another release of the host.
+LATER = """#!/usr/bin/python3
+import json, os, subprocess, sys
+with open("{count}", "a") as file:
+    file.write(".")
+done = subprocess.run(["/usr/bin/python3", *sys.argv[1:]], stdin=sys.stdin, stdout=subprocess.PIPE, universal_newlines=True)
+text = done.stdout
+if os.path.getsize("{count}") > 1 and text.lstrip().startswith("{{"):
+    answer = json.loads(text)
+    answer["ansible_facts"] = {{"distribution_release": "x/../../../../../tmp/escaped"}}
+    text = json.dumps(answer)
+sys.stdout.write(text)
+"""
+
+
 @pytest.fixture
 def deb(place):
     """What the method deb does on a host that is asked for nothing but its facts, as far as check mode gets."""
     ansible = Ansible(place, {"db1": {}})
     folder = os.path.join(place, "a/b/c/d/packages")
 
-    def look(release="bookworm"):
+    def look(release="bookworm", **variables):
         tasks = [
             {"ansible.builtin.set_fact": {"distribution_release": release, "os_family": "Debian", "cacheable": True}},
             {"ansible.builtin.set_fact": {
@@ -320,6 +335,7 @@ def deb(place):
             {"ansible.builtin.include_role": {"name": "pgfleet.cache.cache_extension", "tasks_from": "deb"},
              "vars": {"cache_extension_deb_folder": folder}},
         ]
+        ansible.set_hosts({"db1": variables})
         output, status = ansible.command(ansible.write(tasks), "--check")
         return " ".join(output.split()), status
 
@@ -333,6 +349,18 @@ def test_release_that_is_a_path_is_refused(deb, place, release):
     output, status = deb(release)
     assert status != 0 and "This host has answered what cannot be: release" in output, output
     assert not os.path.exists(place + "/a"), output
+
+
+def test_release_that_becomes_a_path_later(deb, place):
+    """The second module that runs on the host brings another one, after the first was checked."""
+    python, count = os.path.join(place, "later-python"), os.path.join(place, "later-count")
+    with open(python, "w") as file:
+        file.write(LATER.format(count=count))
+    os.chmod(python, 0o755)
+    output, status = deb(ansible_python_interpreter=python)
+    assert status == 0 and os.path.getsize(count) > 1 and "escaped" not in output, output
+    assert re.search(r"Would build postgresql-15-pg-residency_\S+_bookworm_\S+[.]deb on db1", output), output
+    os.unlink(count)
 
 
 def test_package_that_a_builder_has_made_up_is_not_handed_over(deb, place):

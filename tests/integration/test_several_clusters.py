@@ -16,7 +16,7 @@ import tempfile
 import time
 
 import pytest
-from cluster import LEFT, Cluster, copy_postgresql
+from cluster import GATE, LEFT, Cluster, copy_postgresql
 from conftest import TABLES
 from playbook import Ansible, task
 
@@ -56,7 +56,7 @@ def test_main_job(hosts, fleet, tmp_path):
     assert status == 0, output
     for one in fleet.values():
         one.cool(one.file_of("passenger"))
-    output, status = hosts.command("pgfleet.cache.warmup", "-e", "cache_warmup_rate=20MB", "-e", "pgfleet_results=%s" % tmp_path)
+    output, status = hosts.command("pgfleet.cache.warmup", "-e", "cache_warmup_rate=20MB", "-e", "pgfleet_results=%s" % tmp_path, *GATE)
     assert status == 0, output
     [path] = tmp_path.glob("*.json")
     waited = {}
@@ -104,7 +104,7 @@ def test_one_fails_and_stops_no_other(hosts, fleet):
     try:
         for name in ("one", "three"):
             fleet[name].cool(fleet[name].file_of("passenger"))
-        output, status = hosts.command("pgfleet.cache.warmup")
+        output, status = hosts.command("pgfleet.cache.warmup", *GATE)
     finally:
         fleet["two"].start()
     assert status != 0
