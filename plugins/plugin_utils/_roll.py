@@ -35,15 +35,18 @@ _ANSWER: Dict[str, Tuple[type, ...]] = {
 _KEPT: Dict[str, Tuple[type, ...]] = {
     "out": (bool, type(None)), "finished": (bool, type(None)), "seconds": (dict, type(None)), "remarks": (list, type(None)),
     "state": (str, type(None)), "residency": (int, float, str, type(None)),
+    "roll": (str, type(None)), "what": (str, type(None)), "snapshot": (str, type(None)), "before": (str, type(None)),
 }
 CLOCKS = 600  # seconds by which those of two controllers may differ
 MANAGERS = {"patroni": "Patroni", "repmgrd": "repmgr", "pacemakerd": "Pacemaker"}
 
 
-def answers(servers: Mapping[str, Any], states: Mapping[str, Any]) -> Answers:
-    """Of each host that two tasks have asked in a loop: the server's row and what the host has ``kept``, or a ``problem``."""
-    kept = {one["__cache_restart_each"]: one for one in states["results"]}
-    return {one["__cache_restart_each"]: _answer(one, kept[one["__cache_restart_each"]]) for one in servers["results"]}
+def answers(servers: Mapping[str, Any], states: Mapping[str, Any], asked: Sequence[str]) -> Answers:
+    """Of each host that two tasks have asked in a loop: the server's row and what the host has ``kept``, or a ``problem``.
+
+    Which host a result is of is known by its place: from ansible-core 2.21 a host can return another item of the loop.
+    """
+    return {host: _answer(server, state) for host, server, state in zip(asked, servers["results"], states["results"])}
 
 
 def _answer(server: Mapping[str, Any], state: Mapping[str, Any]) -> Dict[str, Any]:
@@ -67,7 +70,7 @@ def _answer(server: Mapping[str, Any], state: Mapping[str, Any]) -> Dict[str, An
         kept = None
     if not isinstance(kept, dict) or not all(isinstance(kept.get(name), kinds) for name, kinds in _KEPT.items()):
         return {"problem": "%s is damaged: see when the host was restarted, and remove the file." % printable(state.get("source"), 300)}
-    return dict(row, kept=kept)
+    return dict({name: row[name] for name in _ANSWER}, kept={name: value for name, value in kept.items() if name in _KEPT})
 
 
 class Options(NamedTuple):
@@ -336,14 +339,13 @@ def behind(row: Mapping[str, Any], host: str, primary: str, seconds: Any) -> str
         host, primary, seconds, printable(row["replayed"], 30), bytes_to_human(int(row["behind"] or 0)), why)
 
 
-def proxies(results: Sequence[Mapping[str, Any]], standby: bool) -> List[Dict[str, Any]]:
+def proxies(results: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]], standby: bool) -> List[Dict[str, Any]]:
     """How every HAProxy that was asked sees a host. A primary is none of their business where nobody else is up.
 
-    Whom to ask, and for what, is the inventory's; of an answer no more is taken than how a server is.
+    Whom to ask, and for what, is the inventory's, in the order of the answers; of an answer no more is taken than how a server is.
     """
     found = []
-    for one in results:
-        entry = one["__cache_restart_server"]
+    for entry, one in zip(asked, results):
         ran = one.get("rc", 1) == 0
         rows = _rows(str(one.get("stdout") or "")) if ran else None
         backend = [row for row in rows or () if row["backend"] == entry["backend"]]
@@ -352,7 +354,7 @@ def proxies(results: Sequence[Mapping[str, Any]], standby: bool) -> List[Dict[st
         others = [row["server"] for row in up if not row["out"]]
         if rows is not None and not standby and not (mine and others):
             continue
-        error = "its answer is not what was asked for" if ran else (one.get("stderr_lines") or [""])[-1] or one.get("msg", "")
+        error = "its answer is not what was asked for" if ran else (str(one.get("stderr") or "").splitlines() or [""])[-1] or one.get("msg", "")
         state = mine or {"out": False, "up": False, "sessions": 0, "status": ""}
         found.append({
             **entry, **{name: state[name] for name in ("out", "up", "sessions", "status")},

@@ -163,13 +163,17 @@ def test_answers():
         ("db5", row), ("db6", row), ("db7", row), ("db8", row), ("db9", row),
     )
     states = results(
-        ("db1", none), ("db2", {"content": text(json.dumps({"roll": "9"}))}), ("db3", none), ("db4", none), ("db5", {"content": text("[1"), "source": "/s"}),
+        ("db1", none), ("db2", {"content": text(json.dumps({"roll": "9", "another": 5}))}), ("db3", none), ("db4", none),
+        ("db5", {"content": text("[1"), "source": "/s"}),
         ("db6", {"unreachable": True, "msg": "gone"}), ("db7", {"msg": "file is not readable: /s"}),
         ("db8", {"msg": "Unable to slurp file: {source}"}), ("db9", {"msg": "unable to slurp file: [Errno 20] Not a directory: '/s/db9.json'"}),
     )
-    found = _roll.answers(servers, states)
+    # from ansible-core 2.21 a host can return the item of another
+    states["results"][1]["__cache_restart_each"] = servers["results"][1]["__cache_restart_each"] = "db1"
+    servers["results"][1]["query_result"] = [dict(answer, problem="x", more=[1])]
+    found = _roll.answers(servers, states, ["db%d" % number for number in range(1, 10)])
     assert found["db1"] == dict(answer, kept={})
-    assert found["db2"]["kept"] == {"roll": "9"}
+    assert found["db2"] == dict(answer, kept={"roll": "9"})
     assert found["db3"] == {"problem": "unreachable: timed out"}
     assert found["db4"]["problem"].startswith("sudo: not found Install sudo")
     assert found["db5"] == {"problem": "/s is damaged: see when the host was restarted, and remove the file."}
@@ -272,31 +276,31 @@ def test_proxies():
         {"backend": "read", "server": "db3", "status": "UP", "up": True, "out": False, "sessions": 1},
         {"backend": "other", "server": "db4", "status": "UP", "up": True, "out": False, "sessions": 1},
     ]
-    asked = [{"__cache_restart_server": entry, "rc": 0, "stdout": json.dumps(rows)}]
-    [found] = _roll.proxies(asked, True)
+    asked = [{"__cache_restart_server": dict(entry, host="localhost"), "rc": 0, "stdout": json.dumps(rows)}]
+    [found] = _roll.proxies(asked, [entry], True)
     assert found == dict(
         entry, status="DRAIN", up=True, out=True, sessions=2, answered=True, error="", known=True, servers=["db2", "db3"], others=["db3"], up_there=["db3"]
     )
     rows[1]["out"] = True
     asked[0]["stdout"] = json.dumps(rows)
-    assert _roll.proxies(asked, True)[0]["others"] == [] and _roll.proxies(asked, False) == []
-    [found] = _roll.proxies([{"__cache_restart_server": entry, "rc": 1, "stderr_lines": ["Traceback", "OSError: no"]}], False)
+    assert _roll.proxies(asked, [entry], True)[0]["others"] == [] and _roll.proxies(asked, [entry], False) == []
+    [found] = _roll.proxies([{"rc": 1, "stderr": "Traceback\nOSError: no", "stderr_lines": 5}], [entry], False)
     assert (found["answered"], found["error"], found["known"]) == (False, "OSError: no", False)
-    [found] = _roll.proxies([{"__cache_restart_server": entry, "unreachable": True, "msg": "no route"}], True)
+    [found] = _roll.proxies([{"unreachable": True, "msg": "no route"}], [entry], True)
     assert (found["answered"], found["error"]) == (False, "no route")
 
 
 @pytest.mark.parametrize("said", [[5], "abc", [{"in_recovery": "yes"}], {"in_recovery": True}])
 def test_a_server_that_answers_what_cannot_be(said):
-    assert _roll.answers(results(("db1", {"query_result": said})), results(("db1", {"msg": "not found"})))["db1"]["problem"].startswith(
+    assert _roll.answers(results(("db1", {"query_result": said})), results(("db1", {"msg": "not found"})), ["db1"])["db1"]["problem"].startswith(
         "It has answered what cannot be: ")
 
 
-@pytest.mark.parametrize("content", ["W1s" * 100000, 5, "%%"])
+@pytest.mark.parametrize("content", ["W1s" * 100000, 5, "%%", text(json.dumps({"roll": 5}))])
 def test_what_is_kept_can_be_anything(content):
     row = {"query_result": [dict.fromkeys(["extension", "schema"], None)]}
     row["query_result"][0].update(in_recovery=True, system_identifier="7", version_num=1, cluster_name="", data_directory="/", started="x", pid=1)
-    assert "is damaged" in _roll.answers(results(("db1", row)), results(("db1", {"content": content, "source": "/s"})))["db1"]["problem"]
+    assert "is damaged" in _roll.answers(results(("db1", row)), results(("db1", {"content": content, "source": "/s"})), ["db1"])["db1"]["problem"]
 
 
 ENTRY = {"host": "lb1", "socket": "/run/haproxy/admin.sock", "backend": "read", "server": "db1"}
@@ -306,12 +310,12 @@ SERVER = {"backend": "read", "server": "db1", "out": False, "up": True, "session
 def test_a_proxy_decides_nothing_but_how_a_server_is():
     """Neither whom to ask next, nor for what."""
     rows = [dict(SERVER, host="localhost", socket="/run/docker.sock", known=False), dict(SERVER, server="db2")]
-    [found] = _roll.proxies([{"__cache_restart_server": ENTRY, "rc": 0, "stdout": json.dumps(rows)}], True)
+    [found] = _roll.proxies([{"rc": 0, "stdout": json.dumps(rows)}], [ENTRY], True)
     assert found == dict(ENTRY, out=False, up=True, sessions=3, status="UP", answered=True, error="", known=True, servers=["db1", "db2"], others=["db2"],
                          up_there=["db2"])
 
 
 @pytest.mark.parametrize("answer", ["", "5", "[5]", "[" * 100000, json.dumps([dict(SERVER, sessions="3")]), json.dumps([dict(SERVER, backend=["read"])])])
 def test_a_proxy_that_answers_what_was_not_asked(answer):
-    [found] = _roll.proxies([{"__cache_restart_server": ENTRY, "rc": 0, "stdout": answer}], True)
+    [found] = _roll.proxies([{"rc": 0, "stdout": answer}], [ENTRY], True)
     assert (found["answered"], found["error"], found["known"], found["host"]) == (False, "its answer is not what was asked for", False, "lb1")
