@@ -28,11 +28,15 @@ _PLACES: Tuple[Tuple[ModuleType, str], ...] = (
     (constants, "INJECT_FACTS_AS_VARS"), (manager, "_INJECT_FACTS"), (task_executor, "_INJECT_FACTS"),
 )
 _SETTING, _VARIABLE = "INJECT_FACTS_AS_VARS", "ANSIBLE_INJECT_FACT_VARS"
+# of VariableManager: by it a host's facts are kept, also in a cache that outlasts the run
+_KEEPS = "set_host_facts"
+# what Ansible itself has found out: which Python there is
+_FOUND = "discovered_interpreter_"
 _before: Dict[Any, Any] = {}
 
 
 def facts_apart(hosts: Any) -> Any:
-    """From the play on that has these hosts, facts are in ansible_facts only."""
+    """From the play on that has these hosts, facts are in ansible_facts only, and what hosts say of themselves is not kept: not for what comes after."""
     _before.setdefault(_SETTING, constants.config.get_config_value(_SETTING))
     _before.setdefault(_VARIABLE, os.environ.get(_VARIABLE))
     os.environ[_VARIABLE] = "False"
@@ -40,6 +44,9 @@ def facts_apart(hosts: Any) -> Any:
         if hasattr(*place):
             _before.setdefault(place, getattr(*place))
             setattr(*place, False)
+    if _KEEPS not in _before:
+        _before[_KEEPS] = getattr(manager.VariableManager, _KEEPS)
+        setattr(manager.VariableManager, _KEEPS, _keep_little)
     return hosts
 
 
@@ -48,6 +55,8 @@ def facts_as_before(hosts: Any) -> Any:
     for place in _PLACES:
         if place in _before:
             setattr(*place, _before.pop(place))
+    if _KEEPS in _before:
+        setattr(manager.VariableManager, _KEEPS, _before.pop(_KEEPS))
     if _VARIABLE in _before:
         del _before[_SETTING]
         value = _before.pop(_VARIABLE)
@@ -57,13 +66,19 @@ def facts_as_before(hosts: Any) -> Any:
     return hosts
 
 
+def _keep_little(variables: Any, host: Any, facts: Any) -> None:
+    found = {name: value for name, value in facts.items() if str(name).startswith(_FOUND)}
+    if found:
+        _before[_KEEPS](variables, host, found)
+
+
 def are_variables() -> bool:
     """Tried on a host that there is not, since an ansible-core that is not known here may have the setting elsewhere.
 
     Where that cannot be tried they are, unless the user's own setting says otherwise.
     """
     loader = DataLoader()
-    inventory = InventoryManager(loader=loader, sources=None)
+    inventory = InventoryManager(loader=loader, sources=None, parse=False)
     inventory.add_host("trial")
     trial = manager.VariableManager(loader=loader, inventory=inventory)
     trial._fact_cache = {"trial": {"pgfleet_said": True}}  # not the user's, which may be a file

@@ -36,14 +36,27 @@ sys.stdout.write(text)
 sys.exit(done.returncode)
 """
 
+# The answer of whatever module it is has the loop's variable as well.
+ITEM = """#!/usr/bin/python3
+import json, subprocess, sys
+done = subprocess.run(["/usr/bin/python3", *sys.argv[1:]], stdin=sys.stdin, stdout=subprocess.PIPE, universal_newlines=True)
+text = done.stdout
+if text.lstrip().startswith("{"):
+    text = json.dumps(dict(json.loads(text), __cache_restart_each="db1"))
+sys.stdout.write(text)
+"""
+
 HOME = os.path.dirname(OLDEST)
 VENVS = [HOME + "/development", *sorted(path[:-len("/bin/ansible-playbook")] for path in glob.glob(HOME + "/core-*/bin/ansible-playbook"))]
 PLAYS = [
     {"hosts": "{{ 'one' | pgfleet.cache.facts_apart }}", "tasks": [
         {"ansible.builtin.command": "true"}, {"ansible.builtin.command": "true"},
-        {"ansible.builtin.debug": {"msg": "apart {{ said is defined }} {{ ansible_facts.said }}"}},
+        {"ansible.builtin.debug": {"msg": "apart {{ said is defined }} {{ ansible_facts.said is defined }}"}},
     ]},
-    {"hosts": "{{ 'one' | pgfleet.cache.facts_as_before }}", "tasks": [{"ansible.builtin.debug": {"msg": "after {{ said is defined }}"}}]},
+    {"hosts": "{{ 'one' | pgfleet.cache.facts_as_before }}", "tasks": [
+        {"ansible.builtin.debug": {"msg": "after {{ said is defined }} {{ ansible_facts.said is defined }}"}},
+        {"ansible.builtin.set_fact": {"now": "kept", "cacheable": True}}, {"ansible.builtin.debug": {"msg": "now {{ now }} {{ ansible_facts.now }}"}},
+    ]},
 ]
 
 
@@ -55,13 +68,15 @@ def test_facts_are_apart(machine, tmp_path, venv, setting):
     interpreter, facts = tmp_path / "python", tmp_path / "facts.json"
     interpreter.write_text(SAYING.replace("@facts@", str(facts)))
     interpreter.chmod(0o755)
-    facts.write_text(json.dumps({"said": "by a host", "ansible_remote_tmp": "$(touch %s)" % marker}))
+    facts.write_text(json.dumps({"said": "by a host", "ansible_remote_tmp": "$(touch %s)" % marker, "__cache_restart_each": "x"}))
     (tmp_path / "inventory.json").write_text(
         json.dumps({"all": {"hosts": {"one": {"ansible_connection": "local", "ansible_python_interpreter": str(interpreter)}}}}))
     (tmp_path / "plays.json").write_text(json.dumps([dict(play, gather_facts=False) for play in PLAYS]))
     environment = {name: value for name, value in os.environ.items() if name not in ("ANSIBLE_INJECT_FACT_VARS", "ANSIBLE_PIPELINING")}
     # ansible-core alone brings no collections
     collections = glob.glob(HOME + "/development/lib/python*/site-packages")
+    # a cache, so that what is kept is kept for the run after this one, too
+    environment.update(ANSIBLE_CACHE_PLUGIN="jsonfile", ANSIBLE_CACHE_PLUGIN_CONNECTION=str(tmp_path / "facts"))
     environment.update(ANSIBLE_COLLECTIONS_PATH=":".join([environment["ANSIBLE_COLLECTIONS_PATH"], *collections]), ANSIBLE_CONFIG=str(tmp_path / "ansible.cfg"))
     (tmp_path / "ansible.cfg").touch()
     if setting:
@@ -70,9 +85,32 @@ def test_facts_are_apart(machine, tmp_path, venv, setting):
         [venv + "/bin/ansible-playbook", "-i", str(tmp_path / "inventory.json"), str(tmp_path / "plays.json")], check=False, env=environment,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
     )
-    assert done.returncode == 0 and '"apart False by a host"' in done.stdout, done.stdout
-    assert '"after True"' in done.stdout, "what follows is the user's"
-    assert not os.path.exists(marker)
+    assert done.returncode == 0 and '"apart False False"' in done.stdout, done.stdout
+    assert '"after False False"' in done.stdout and '"now kept kept"' in done.stdout, "what follows is the user's"
+    [kept] = (tmp_path / "facts").glob("*one")
+    assert not os.path.exists(marker) and "by a host" not in kept.read_text()
+
+
+@pytest.mark.parametrize("venv", VENVS, ids=os.path.basename)
+def test_a_host_is_asked_for_itself(machine, tmp_path, venv):
+    """From ansible-core 2.21 a result can have another item of its loop: whom it is of, its place says."""
+    interpreter = tmp_path / "python"
+    interpreter.write_text(ITEM)
+    interpreter.chmod(0o755)
+    (tmp_path / "inventory.json").write_text(json.dumps({"all": {"hosts": {
+        name: {"ansible_connection": "local", "ansible_python_interpreter": str(interpreter) if name == "db2" else "/usr/bin/python3"}
+        for name in ("db1", "db2")}}}))
+    ask = {"ansible.builtin.command": "true", "loop": "{{ asked }}", "loop_control": {"loop_var": "__cache_restart_each"},
+           "delegate_to": "{{ __cache_restart_each }}", "register": "said"}
+    (tmp_path / "plays.json").write_text(json.dumps([{"hosts": "db1", "gather_facts": False, "vars": {"asked": ["db1", "db2"]}, "tasks": [
+        ask, {"ansible.builtin.debug": {"msg": "{{ said | pgfleet.cache.roll('answers', said, asked) | list }}"}}]}]))
+    collections = glob.glob(HOME + "/development/lib/python*/site-packages")
+    environment = dict(os.environ, ANSIBLE_COLLECTIONS_PATH=":".join([os.environ["ANSIBLE_COLLECTIONS_PATH"], *collections]))
+    done = subprocess.run(
+        [venv + "/bin/ansible-playbook", "-i", str(tmp_path / "inventory.json"), str(tmp_path / "plays.json")], check=False, env=environment,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+    )
+    assert done.returncode == 0 and re.search(r'"msg": \[\s*"db1",\s*"db2"\s*\]', done.stdout), done.stdout
 
 
 def test_without_it_nothing_begins(fleet):

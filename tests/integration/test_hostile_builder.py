@@ -326,9 +326,8 @@ def deb(place):
 
     def look(release="bookworm", **variables):
         tasks = [
-            {"ansible.builtin.set_fact": {"distribution_release": release, "os_family": "Debian", "cacheable": True}},
             {"ansible.builtin.set_fact": {
-                "__cache_extension_major": "15",
+                "__cache_extension_release": release, "__cache_extension_os_family": "Debian", "__cache_extension_major": "15",
                 "__cache_extension_server": {"query_result": [{"pkglibdir": "/usr/lib/postgresql/15/lib"}]},
             }},
             {"ansible.builtin.include_vars": {"file": os.path.abspath(COLLECTION) + "/roles/cache_extension/vars/debian.yml"}},
@@ -399,6 +398,7 @@ def test_package_has_the_library_that_was_built(place):
         {"ansible.builtin.command": {"argv": ["dpkg", "--print-architecture"]}, "register": "__cache_extension_architecture"},
         {"ansible.builtin.set_fact": {
             "__cache_extension_major": "15", "__cache_extension_release": "{{ ansible_facts['distribution_release'] }}",
+            "__cache_extension_os_family": "Debian",
             "__cache_extension_debian_architecture": "{{ __cache_extension_architecture.stdout }}",
         }},
         {"ansible.builtin.include_vars": {"file": os.path.abspath(COLLECTION) + "/roles/cache_extension/vars/debian.yml"}},

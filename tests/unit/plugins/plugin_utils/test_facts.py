@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 
 import pytest
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.vars.manager import VariableManager
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _facts
 
 VARIABLE = "ANSIBLE_INJECT_FACT_VARS"
@@ -30,6 +33,25 @@ def test_they_are_apart_and_then_as_before(monkeypatch, setting):
         assert not _facts.are_variables()
     assert _facts.facts_as_before(["db1"]) == ["db1"]
     assert _facts.are_variables() and os.environ.get(VARIABLE) == setting
+
+
+def test_nothing_that_is_said_meanwhile_is_kept():
+    """Nor by a cache of facts, from which the next run would make variables."""
+    loader = DataLoader()
+    inventory = InventoryManager(loader=loader, sources=None, parse=False)
+    inventory.add_host("db1")
+    variables = VariableManager(loader=loader, inventory=inventory)
+
+    def facts():
+        return variables.get_vars(host=inventory.get_host("db1"), include_hostvars=False).get("ansible_facts", {})
+
+    variables.set_host_facts("db1", {"before": 1})
+    _facts.facts_apart("db1")
+    variables.set_host_facts("db1", {"ansible_remote_tmp": "$(id)", "discovered_interpreter_python": "/usr/bin/python3"})
+    assert facts() == {"before": 1, "discovered_interpreter_python": "/usr/bin/python3"}
+    _facts.facts_as_before("db1")
+    variables.set_host_facts("db1", {"after": 2})
+    assert facts() == {"before": 1, "discovered_interpreter_python": "/usr/bin/python3", "after": 2}
 
 
 def test_an_ansible_core_that_has_the_setting_elsewhere(monkeypatch):
