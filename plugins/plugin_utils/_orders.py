@@ -7,21 +7,55 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Dict, Optional
 
 from ansible.plugins.action.normal import ActionModule as NormalActionModule
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable_lines
 
 _INTERPRETER = "discovered_interpreter_python"  # which Ansible itself has added
+_ORDERS = ("add_host", "add_group", "ansible_stats", "results", "ansible_loop_var", "ansible_index_var")
+_SAID = ("warnings", "deprecations", "exception")  # written to the terminal as they are
+_DEPTH = 20  # more than any module here returns; Ansible cannot do with some hundreds
 
 
 def without_orders(result: Dict[str, Any]) -> Dict[str, Any]:
-    """No module here gives any; a host, or whoever the module runs as there, could."""
+    """No module here gives any; a host, or whoever the module runs as there, could. Nor does it give what a loop of the caller has."""
     facts = result.pop("ansible_facts", None)
-    for key in ("add_host", "add_group", "ansible_stats"):
-        result.pop(key, None)
+    for key in list(result):
+        if key in _ORDERS or str(key).startswith("__"):
+            del result[key]
+        elif not str(key).startswith("_ansible_"):
+            result[key] = _cut(result[key])
+        if key in _SAID and key in result:
+            result[key] = _shown(result[key])
     if isinstance(facts, dict) and isinstance(facts.get(_INTERPRETER), str):
         result["ansible_facts"] = {_INTERPRETER: facts[_INTERPRETER]}
     return result
+
+
+def _shown(value: Any) -> Any:
+    """Of a text, or what ansible-core makes of it from 2.19."""
+    if isinstance(value, str):
+        return printable_lines(value)
+    if isinstance(value, dict):
+        return {key: _shown(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_shown(one) for one in value])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(value, **{one.name: _shown(getattr(value, one.name)) for one in dataclasses.fields(value) if one.init})
+    return value
+
+
+def _cut(value: Any, depth: int = _DEPTH) -> Any:
+    """What is nested deeper than that is no answer of a module here."""
+    if not isinstance(value, (dict, list)):
+        return value
+    if not depth:
+        return "..."
+    if isinstance(value, dict):
+        return {key: _cut(one, depth - 1) for key, one in value.items()}
+    return [_cut(one, depth - 1) for one in value]
 
 
 class ActionModule(NormalActionModule):

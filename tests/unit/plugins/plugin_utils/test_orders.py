@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 
@@ -25,11 +26,33 @@ PYTHON = {"discovered_interpreter_python": "/usr/bin/python3"}
         ({"ansible_facts": dict(PYTHON, target="x")}, {"ansible_facts": PYTHON}),
         ({"ansible_facts": {"discovered_interpreter_python": {"a": "b"}}}, {}),
         ({"ansible_facts": "x"}, {}),
+        ({"results": [{"unreachable": "x"}], "ansible_loop_var": "x", "__cache_restart_each": "db9", "_ansible_no_log": True}, {"_ansible_no_log": True}),
+        ({"warnings": ["\x1b[31mhi\x07"], "msg": "\x1b"}, {"warnings": ["\\x1b[31mhi\\x07"], "msg": "\x1b"}),
+        ({"deprecations": [{"msg": "a\x9b"}], "exception": "line 1\nline\x1b 2"}, {"deprecations": [{"msg": "a\\x9b"}], "exception": "line 1\nline\\x1b 2"}),
     ],
     ids=str,
 )
 def test_orders(result, expected):
     assert without_orders(result) == expected
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    msg: str
+    chain: object = None
+
+
+def test_what_is_written_to_the_terminal():
+    """What ansible-core has in place of a text."""
+    assert without_orders({"warnings": [Event("a\x1b", Event("b\x9b"))]}) == {"warnings": [Event("a\\x1b", Event("b\\x9b"))]}
+
+
+def test_what_is_nested_too_deeply():
+    value = []
+    for dummy in range(1000):
+        value = [value]
+    said = without_orders({"relations": value, "row": {"a": [1, {"b": 2}]}})
+    assert said["row"] == {"a": [1, {"b": 2}]} and str(said["relations"]).count("[") == 20
 
 
 def test_every_module_has_it():
