@@ -286,7 +286,7 @@ pg_residency_buffers_main(Datum unused)
 		answer = TEMPLATE;
 	else if (errors > 0)
 		answer = psprintf("%d reads failed, as the server's log tells", errors);
-	write_whole_file(temporary, path, answer, strlen(answer));
+	write_answer(temporary, path, answer, strlen(answer));
 	proc_exit(0);
 }
 

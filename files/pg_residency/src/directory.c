@@ -206,8 +206,8 @@ report_write_error(const char *path)
 	pg_unreachable();
 }
 
-void
-write_whole_file(const char *temporary, const char *path, const char *data, size_t size)
+static void
+write_temporary(const char *temporary, const char *data, size_t size)
 {
 	int			fd = OpenTransientFile(temporary, O_RDWR | O_CREAT | O_TRUNC | PG_BINARY);
 	size_t		done = 0;
@@ -234,7 +234,22 @@ write_whole_file(const char *temporary, const char *path, const char *data, size
 		done += n;
 	}
 	errno = 0;
-	if (CloseTransientFile(fd) != 0 || durable_rename(temporary, path, LOG) != 0)
+	if (CloseTransientFile(fd) != 0)
+	{
+		int			save_errno = errno;
+
+		unlink(temporary);
+		errno = save_errno;
+		report_write_error(temporary);
+	}
+}
+
+void
+write_whole_file(const char *temporary, const char *path, const char *data, size_t size)
+{
+	write_temporary(temporary, data, size);
+	errno = 0;
+	if (durable_rename(temporary, path, LOG) != 0)
 	{
 		int			save_errno = errno;
 
@@ -242,6 +257,15 @@ write_whole_file(const char *temporary, const char *path, const char *data, size
 		errno = save_errno;
 		report_write_error(path);
 	}
+}
+
+void
+write_answer(const char *temporary, const char *path, const char *data, size_t size)
+{
+	write_temporary(temporary, data, size);
+	errno = 0;
+	if (rename(temporary, path) != 0 && errno != ENOENT)
+		report_write_error(path);
 }
 
 bool

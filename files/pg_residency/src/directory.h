@@ -42,11 +42,21 @@ extern char *read_whole_file(const char *path, size_t *size);
  */
 extern char *try_read_whole_file(const char *path, size_t *size, int *error);
 
+typedef void (*FileWriter) (const char *temporary, const char *path, const char *data,
+							size_t size);
+
 /*
  * Writes a file under a temporary name, syncs it and gives it its name.
  */
 extern void write_whole_file(const char *temporary, const char *path, const char *data,
 							 size_t size);
+
+/*
+ * The same for a process that waits for it now: it is not synced, and no error when that process
+ * waits no more and has removed it.
+ */
+extern void write_answer(const char *temporary, const char *path, const char *data,
+						 size_t size);
 
 /* Removes a file; false when there was none. */
 extern bool remove_file(const char *path);

@@ -115,7 +115,7 @@ names_put_relation(StringInfo out, const NamedRelation *r)
 }
 
 void
-names_write(const StringInfo body, const char *temporary, const char *path)
+names_write(const StringInfo body, const char *temporary, const char *path, FileWriter write)
 {
 	StringInfoData file;
 
@@ -124,7 +124,7 @@ names_write(const StringInfo body, const char *temporary, const char *path)
 	put_number(&file, NAMES_VERSION, 4);
 	put_number(&file, sf_crc32c(0, body->data, body->len), 4);
 	appendBinaryStringInfo(&file, body->data, body->len);
-	write_whole_file(temporary, path, file.data, file.len);
+	write(temporary, path, file.data, file.len);
 	pfree(file.data);
 }
 

@@ -10,6 +10,7 @@
 
 #include "lib/stringinfo.h"
 
+#include "directory.h"
 #include "segments.h"
 
 /* a relation, or (kind KIND_DATABASE) a database that was asked for its relations' names */
@@ -43,8 +44,9 @@ typedef struct Names
 extern void names_put_database(StringInfo out, Oid oid, const char *name, const char *problem);
 extern void names_put_relation(StringInfo out, const NamedRelation *r);
 
-/* Writes a file with that body. */
-extern void names_write(const StringInfo body, const char *temporary, const char *path);
+/* Writes a file with that body, with write_whole_file or write_answer. */
+extern void names_write(const StringInfo body, const char *temporary, const char *path,
+						FileWriter write);
 
 /* The body of a file; NULL when it is not there, or is not one of this version. */
 extern char *names_read_body(const char *path, size_t *size);

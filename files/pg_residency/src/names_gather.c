@@ -383,7 +383,7 @@ pg_residency_names_main(Datum unused)
 	gather(&task, &answer);
 	answer_path(&task, path);
 	snprintf(temporary, sizeof(temporary), "%s.new", path);
-	names_write(&answer, temporary, path);
+	names_write(&answer, temporary, path, write_answer);
 	CommitTransactionCommand();
 	proc_exit(0);
 }
@@ -604,7 +604,7 @@ names_take(const char *snapshot_path, const char *path, const char *former_path)
 	gather_locked(databases, count, true, former_path != NULL ? names_read(former_path) : NULL,
 				  &body);
 	/* the caller gives the file its name */
-	names_write(&body, psprintf("%s.new", path), path);
+	names_write(&body, psprintf("%s.new", path), path, write_whole_file);
 	pfree(body.data);
 }
 
