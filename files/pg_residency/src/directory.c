@@ -44,6 +44,18 @@ open_lock_file(int flags)
 	return fd;
 }
 
+/* false, with errno set, when it cannot be written */
+static bool
+write_tag(int fd, ResidencyLock which, int32 tag)
+{
+	errno = 0;
+	if (pg_pwrite(fd, &tag, sizeof(tag), which * sizeof(tag)) == sizeof(tag))
+		return true;
+	if (errno == 0)
+		errno = ENOSPC;
+	return false;
+}
+
 static bool
 try_lock(int fd, ResidencyLock which, int32 tag)
 {
@@ -52,11 +64,8 @@ try_lock(int fd, ResidencyLock which, int32 tag)
 
 	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
 	{
-		errno = 0;
-		if (pg_pwrite(fd, &tag, sizeof(tag), lock.l_start) == sizeof(tag))
+		if (write_tag(fd, which, tag))
 			return true;
-		if (errno == 0)
-			errno = ENOSPC;
 	}
 	else if (errno == EAGAIN || errno == EACCES)
 		return false;
@@ -104,15 +113,30 @@ residency_is_locked(ResidencyLock which, int32 tag)
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET,
 	.l_start = which * sizeof(tag), .l_len = sizeof(tag)};
 	int			fd = open_lock_file(O_RDWR);
-	int32		found = 0;
 	bool		locked;
 
 	if (fd < 0)
 		return false;
 	locked = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK &&
-		pg_pread(fd, &found, sizeof(found), which * sizeof(tag)) == sizeof(found) && found == tag;
+		residency_tag(fd, which) == tag;
 	close(fd);
 	return locked;
+}
+
+int32
+residency_tag(int lock, ResidencyLock which)
+{
+	int32		tag;
+
+	/* the file of an older version is shorter */
+	return pg_pread(lock, &tag, sizeof(tag), which * sizeof(tag)) == sizeof(tag) ? tag : 0;
+}
+
+void
+residency_set_tag(int lock, ResidencyLock which, int32 tag)
+{
+	if (!write_tag(lock, which, tag))
+		report_write_error(LOCK_PATH);
 }
 
 /* what has been opened, whole; -1 with errno set when it cannot be read, or is none of our files */

@@ -20,9 +20,10 @@
 typedef enum ResidencyLock
 {
 	LOCK_RESTORE,				/* while a job runs; the tag is its number */
-	LOCK_START,					/* while a job is being started */
+	LOCK_START,					/* while a job is started; the tag is its number, 0 at first */
 	LOCK_SNAPSHOT,				/* while the directory's snapshots change */
-	LOCK_NAMES					/* while databases are asked for names; taken last */
+	LOCK_NAMES,					/* while databases are asked for names; taken last */
+	LAST_JOB					/* no lock: the tag is the last number that a job was given */
 } ResidencyLock;
 
 /*
@@ -33,6 +34,13 @@ extern int	residency_lock(ResidencyLock which, int32 tag, int patience);
 
 /* whether a process has the lock with that tag */
 extern bool residency_is_locked(ResidencyLock which, int32 tag);
+
+/*
+ * Read and write the tag of any lock; `lock` is the descriptor of one that the caller holds.  A tag
+ * that was never written is 0.
+ */
+extern int32 residency_tag(int lock, ResidencyLock which);
+extern void residency_set_tag(int lock, ResidencyLock which, int32 tag);
 
 /* The whole file in palloc'd memory, with a 0 byte behind it; NULL when it is not there. */
 extern char *read_whole_file(const char *path, size_t *size);

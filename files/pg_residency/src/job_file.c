@@ -35,6 +35,9 @@
 /* finished jobs that stay readable */
 #define KEPT_JOBS 8
 
+/* numbers_behind() takes no larger one */
+#define LARGEST_NUMBER (PG_INT32_MAX - 1)
+
 /* what is read while its worker writes it is read again, that many times, a millisecond apart */
 #define TRIES 10
 
@@ -318,7 +321,7 @@ numbers_behind(const char *prefix, int *count)
 		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
 			continue;
 		number = strtol(entry->d_name + strlen(prefix), &end, 10);
-		if (*end != '\0' || number < 1 || number >= PG_INT32_MAX)
+		if (*end != '\0' || number < 1 || number > LARGEST_NUMBER)
 			continue;
 		if (*count == room)
 			numbers = repalloc(numbers, (room *= 2) * sizeof(int));
@@ -384,15 +387,36 @@ take_names(const Job *job)
 	(void) !link(names_path(&g), job_names_path(job->job));
 }
 
-int
-job_create(Job *job, const RestorePlan *plan)
+/*
+ * Not the number of a start that was given up either: its worker may be on its way, and would take
+ * the new job for its own.
+ */
+static int
+next_number(int lock)
 {
-	char		path[MAXPGPATH];
 	int			count;
 	int		   *numbers = job_numbers(&count);
+	int			last = Max(residency_tag(lock, LAST_JOB), 0);
+
+	if (count > 0)
+		last = Max(last, numbers[count - 1]);
+	if (last >= LARGEST_NUMBER)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("jobs have used up their numbers"),
+				 errhint("Stop the server and remove the files \"%s*\".", RESIDENCY_TEMP_PREFIX)));
+	residency_set_tag(lock, LAST_JOB, last + 1);
+	residency_set_tag(lock, LOCK_START, last + 1);
+	return last + 1;
+}
+
+int
+job_create(Job *job, const RestorePlan *plan, int lock)
+{
+	char		path[MAXPGPATH];
 	int			fd;
 
-	job->job = count > 0 ? numbers[count - 1] + 1 : 1;
+	job->job = next_number(lock);
 	/* no job is alive: what is left of plans is of those that were killed */
 	remove_files_beginning(PLAN_PREFIX);
 
@@ -502,7 +526,7 @@ job_read(int number, Job *job)
 		return false;
 	if (((job->state == JOB_RUNNING || job->state == JOB_WAITING) &&
 		 !residency_is_locked(LOCK_RESTORE, number)) ||
-		(job->state == JOB_STARTING && !residency_is_locked(LOCK_START, 0)))
+		(job->state == JOB_STARTING && !residency_is_locked(LOCK_START, number)))
 	{
 		job->state = JOB_INTERRUPTED;
 		strlcpy(job->message,

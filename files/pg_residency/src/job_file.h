@@ -70,10 +70,10 @@ job_is_alive(const Job *job)
 }
 
 /*
- * Gives the job the next number and makes its files; the caller holds LOCK_START.  Plans that no
- * job needs go.
+ * Gives the job a number that none had before, and makes its files; `lock` is the descriptor of
+ * LOCK_START.  Plans that no job needs go.
  */
-extern int	job_create(Job *job, const RestorePlan *plan);
+extern int	job_create(Job *job, const RestorePlan *plan, int lock);
 
 /* When a job has begun: no more than the newest are kept.  The caller holds LOCK_START. */
 extern void job_remove_oldest(void);

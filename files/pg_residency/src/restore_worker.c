@@ -121,7 +121,7 @@ give_up(int code, Datum arg)
 }
 
 static int
-start(const RestorePlan *plan, const JobSettings *settings)
+start(const RestorePlan *plan, const JobSettings *settings, int lock)
 {
 	Job			job = {.settings = *settings};
 	Starting	starting = {0};
@@ -129,7 +129,7 @@ start(const RestorePlan *plan, const JobSettings *settings)
 	refuse_second_job();
 	PG_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&starting));
 	{
-		starting.number = job_create(&job, plan);
+		starting.number = job_create(&job, plan, lock);
 		starting.handle = register_worker(starting.number);
 		if (!wait_for_start(starting.handle, starting.number))
 			ereport(ERROR,
@@ -156,7 +156,7 @@ job_start(const RestorePlan *plan, const JobSettings *settings)
 				 errhint("View residency_jobs shows it.")));
 	PG_TRY();
 	{
-		number = start(plan, settings);
+		number = start(plan, settings, lock);
 	}
 	PG_FINALLY();
 	{

@@ -1,0 +1,175 @@
+# Starts of jobs that are canceled or killed: each job has a number of its own.
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ResidencyTest;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $node = PostgreSQL::Test::Cluster->new('starts');
+$node->init;
+$node->append_conf('postgresql.conf', "shared_buffers = 16MB\nautovacuum = off\nrestart_after_crash = on\n");
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_residency;
+	CHECKPOINT; SELECT residency_snapshot(\'small\', 1)');
+my $directory = $node->data_dir . '/pg_residency';
+my $alive = q(state IN ('starting', 'waiting', 'running'));
+
+# A session that stays, also while no new one is let in.
+sub session
+{
+	my %session = (in => '', out => '', err => '');
+	$session{psql} = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
+		'<', \$session{in}, '>', \$session{out}, '2>', \$session{err}, IPC::Run::timeout(600));
+	$session{pid} = ask(\%session, 'SELECT pg_backend_pid()');
+	return \%session;
+}
+
+sub begin
+{
+	my ($session, $sql) = @_;
+	$session->{out} = $session->{err} = '';
+	$session->{in} .= "$sql;\n\\echo (end)\n";
+	$session->{psql}->pump_nb;
+	return;
+}
+
+# what it answers, or its error
+sub answer
+{
+	my ($session) = @_;
+	$session->{psql}->pump until $session->{out} =~ /\(end\)\n/;
+	my $answer = $session->{out} =~ s/\n?\(end\)\n//r;
+	# an error comes on another way than the answer
+	$session->{psql}->pump_nb if $answer eq '';
+	return $answer ne '' ? $answer : $session->{err};
+}
+
+sub ask
+{
+	my ($session, $sql) = @_;
+	begin($session, $sql);
+	return answer($session);
+}
+
+sub until_true
+{
+	my ($what, $test) = @_;
+	for (my $until = time + 180; time < $until; sleep 0.02)
+	{
+		return if $test->();
+	}
+	die "never: $what";
+}
+
+sub postmaster
+{
+	my ($pid) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+	return $pid;
+}
+
+# of a process in /proc, as long as it is there
+sub command
+{
+	my ($process) = @_;
+	open(my $in, '<', "$process/cmdline") or return '';
+	return scalar(readline($in)) // '';
+}
+
+# the postmaster stands still, so the session waits for a worker
+sub begin_start
+{
+	my ($session, $watcher) = @_;
+	kill 'STOP', postmaster();
+	begin($session, q(SELECT residency_restore_start('small')));
+	until_true('the session waits for the worker',
+		sub { ask($watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = $session->{pid} AND wait_event_type = 'Extension'") eq '1'; });
+	return ask($watcher, 'SELECT max(job) FROM residency_jobs');
+}
+
+sub ended
+{
+	my ($session, $job) = @_;
+	until_true("job $job ends", sub { ask($session, "SELECT $alive FROM residency_jobs WHERE job = $job") ne 't'; });
+	return ask($session, "SELECT state FROM residency_jobs WHERE job = $job");
+}
+
+# no server is left standing still
+END { kill 'CONT', postmaster() if -e $node->data_dir . '/postmaster.pid'; }
+
+my ($starter, $watcher) = (session(), session());
+
+# --- a session killed while it starts a job: that is over, also while the next one starts
+my $job = begin_start($starter, $watcher);
+my $killed = $starter->{pid};
+kill 'KILL', $killed;
+until_true('the killed start is seen', sub { ask($watcher, "SELECT state FROM residency_jobs WHERE job = $job") eq 'interrupted'; });
+kill 'CONT', postmaster();
+until_true('the server ends its sessions', sub { !kill 0, $watcher->{pid}; });
+$_->{psql}->kill_kill for ($starter, $watcher);
+come_true($node, "SELECT state = 'interrupted' FROM residency_jobs WHERE job = $job") or die 'the server does not come back';
+($starter, $watcher) = (session(), session());
+my $next = begin_start($starter, $watcher);
+is(ask($watcher, "SELECT string_agg(state, ',' ORDER BY job) FROM residency_jobs WHERE job IN ($job, $next)"), 'interrupted,starting',
+	'a job whose starter was killed is over, also while the next one starts');
+kill 'CONT', postmaster();
+is(answer($starter), $next, 'which it does');
+is(ended($watcher, $next), 'done', 'and is done');
+$_->{psql}->kill_kill for ($starter, $watcher);
+
+# --- a start is canceled while its worker is on its way: no later job has its number, which that worker would take for its own
+$node->append_conf('postgresql.conf', 'post_auth_delay = 3');
+$node->restart;
+my ($first, $second) = (session(), session());
+my $why;
+for (1 .. 5)
+{
+	begin($first, q(SELECT residency_restore_start('small')));
+	until_true('a worker is on its way', sub {
+		$job = ask($second, q(SELECT max(job) FROM residency_jobs WHERE state = 'starting'));
+		return $job ne '' && grep { command($_) =~ /^postgres: starts: pg_residency restore \(job $job\)/ } glob('/proc/[0-9]*');
+	});
+	ask($second, "SELECT pg_cancel_backend($first->{pid})");
+	$why = answer($first);
+	last if ask($second, "SELECT count(*) FROM residency_jobs WHERE job = $job") eq '0';
+	diag('that came too late, again');
+	ended($second, $job);
+}
+like($why, qr/canceling statement due to user request/, 'a start is canceled while its worker is on its way');
+$next = ask($second, q(SELECT residency_restore_start('small')));
+cmp_ok($next, '>', $job, 'the next job has a number of its own');
+is(ended($second, $next), 'done', 'and is done');
+is(ask($second, "SELECT message FROM residency_jobs WHERE job = $next"), '', 'without a word');
+$_->{psql}->kill_kill for ($first, $second);
+$node->append_conf('postgresql.conf', 'post_auth_delay = 0');
+$node->restart;
+
+# --- the file in which the last number is noted: of an older version, with the last number that there can be, gone
+$starter = session();
+my $lock = "$directory/pgsql_tmp.lock";
+truncate($lock, 16) or die "truncate: $!";
+is(ask($starter, q(SELECT residency_restore_start('small'))), $next + 1, 'without a note the files of the jobs have the last number');
+ended($starter, $next + 1);
+open(my $file, '+<:raw', $lock) or die "open: $!";
+seek($file, 16, 0) or die "seek: $!";
+print $file pack('l', 2147483645);
+close($file) or die "close: $!";
+is(ask($starter, q(SELECT residency_restore_start('small'))), '2147483646', 'the last number');
+is(ended($starter, 2147483646), 'done', 'is as good as any');
+like(ask($starter, q(SELECT residency_restore_start('small'))), qr/ERROR:  jobs have used up their numbers\nHINT:  Stop the server and remove the files "pg_residency\/pgsql_tmp\*"\.$/,
+	'after it there is none');
+$starter->{psql}->kill_kill;
+$node->stop;
+unlink(glob("$directory/pgsql_tmp*"));
+$node->start;
+is(restore($node, 'small'), 1, 'without these files numbers begin again');
+
+is(signals($node, $killed), '', 'no process ended by a signal, but the one that was killed');
+$node->stop;
+done_testing();
