@@ -497,8 +497,9 @@ job_plan_read(const Job *job)
 	return plan_read(path, job->plan_crc, job->segments);
 }
 
-bool
-job_read(int number, Job *job)
+/* false when there is none, or it is not whole */
+static bool
+read_head(int number, Job *job)
 {
 	char		path[MAXPGPATH];
 	uint8		head[HEAD_BYTES];
@@ -522,17 +523,29 @@ job_read(int number, Job *job)
 		read_it = pg_pread(fd, head, HEAD_BYTES, 0) == HEAD_BYTES && get_head(head, job);
 	}
 	CloseTransientFile(fd);
-	if (!read_it)
-		return false;
-	if (((job->state == JOB_RUNNING || job->state == JOB_WAITING) &&
-		 !residency_is_locked(LOCK_RESTORE, number)) ||
-		(job->state == JOB_STARTING && !residency_is_locked(LOCK_START, number)))
+	return read_it;
+}
+
+bool
+job_read(int number, Job *job)
+{
+	JobState	before = JOB_INTERRUPTED;	/* none that is alive */
+
+	for (;;)
 	{
-		job->state = JOB_INTERRUPTED;
-		strlcpy(job->message,
-				"its worker ended without a word: it was killed, or the server crashed",
-				sizeof(job->message));
+		if (!read_head(number, job))
+			return false;
+		if (!job_is_alive(job) ||
+			residency_is_locked(job->state == JOB_STARTING ? LOCK_START : LOCK_RESTORE, number))
+			return true;
+		if (job->state == before)
+			break;
+		/* what became of the job was written before the lock was given back: read it again */
+		before = job->state;
 	}
+	job->state = JOB_INTERRUPTED;
+	strlcpy(job->message, "its worker ended without a word: it was killed, or the server crashed",
+			sizeof(job->message));
 	return true;
 }
 

@@ -1,4 +1,4 @@
-# Starts of jobs that are canceled or killed: each job has a number of its own.
+# Starts of jobs that are canceled, killed or watched: each job has a number of its own and one story.
 use strict;
 use warnings;
 
@@ -16,7 +16,7 @@ my $node = PostgreSQL::Test::Cluster->new('starts');
 $node->init;
 $node->append_conf('postgresql.conf', "shared_buffers = 16MB\nautovacuum = off\nrestart_after_crash = on\n");
 $node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION pg_residency;
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_residency; CREATE TABLE seen (job int, polls int); CREATE TABLE over (a int);
 	CHECKPOINT; SELECT residency_snapshot(\'small\', 1)');
 my $directory = $node->data_dir . '/pg_residency';
 my $alive = q(state IN ('starting', 'waiting', 'running'));
@@ -103,7 +103,39 @@ sub ended
 # no server is left standing still
 END { kill 'CONT', postmaster() if -e $node->data_dir . '/postmaster.pid'; }
 
-my ($starter, $watcher) = (session(), session());
+my ($starter, $watcher, $other) = (session(), session(), session());
+
+# --- who looks at jobs beside their starts, slowly too, sees none as interrupted that goes on
+for my $poller ($watcher, $other)
+{
+	begin($poller, q(DO $$ DECLARE polls int := 0; BEGIN
+		WHILE NOT EXISTS (SELECT FROM over) LOOP
+			INSERT INTO seen SELECT job, polls FROM residency_jobs WHERE state = 'interrupted';
+			polls := polls + 1;
+		END LOOP;
+		INSERT INTO seen VALUES (0, polls);
+	END $$));
+}
+begin($starter, qq(DO \$\$ BEGIN FOR i IN 1 .. 200 LOOP
+	PERFORM residency_restore_start('small');
+	WHILE EXISTS (SELECT FROM residency_jobs WHERE $alive) LOOP PERFORM pg_sleep(0.001); END LOOP;
+END LOOP; END \$\$));
+until_true('200 jobs are done', sub {
+	for my $poller ($watcher, $other)
+	{
+		kill 'STOP', $poller->{pid};
+		sleep rand(0.03);
+		kill 'CONT', $poller->{pid};
+	}
+	$starter->{psql}->pump_nb;
+	return $starter->{out} =~ /\(end\)/;
+});
+is(answer($starter), '', '200 jobs, one after another');
+ask($starter, 'INSERT INTO over VALUES (1)');
+is(answer($_), '', 'have been watched') for ($watcher, $other);
+my $polls = ask($starter, 'SELECT min(polls) FROM seen WHERE job = 0');
+is(ask($starter, "SELECT count(*), string_agg(DISTINCT job::text, ',') FROM seen WHERE job > 0"), '0|', "at least $polls times, and none was seen as interrupted");
+is(ask($starter, 'SELECT count(*), count(*) FILTER (WHERE state = \'done\') FROM residency_jobs'), '8|8', 'the last eight are remembered');
 
 # --- a session killed while it starts a job: that is over, also while the next one starts
 my $job = begin_start($starter, $watcher);
@@ -112,7 +144,7 @@ kill 'KILL', $killed;
 until_true('the killed start is seen', sub { ask($watcher, "SELECT state FROM residency_jobs WHERE job = $job") eq 'interrupted'; });
 kill 'CONT', postmaster();
 until_true('the server ends its sessions', sub { !kill 0, $watcher->{pid}; });
-$_->{psql}->kill_kill for ($starter, $watcher);
+$_->{psql}->kill_kill for ($starter, $watcher, $other);
 come_true($node, "SELECT state = 'interrupted' FROM residency_jobs WHERE job = $job") or die 'the server does not come back';
 ($starter, $watcher) = (session(), session());
 my $next = begin_start($starter, $watcher);
