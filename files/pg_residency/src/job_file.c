@@ -387,6 +387,31 @@ take_names(const Job *job)
 	(void) !link(names_path(&g), job_names_path(job->job));
 }
 
+int
+job_tidy(void)
+{
+	int			count;
+	int		   *numbers = job_numbers(&count);
+	int			kept = 0;
+	int			oldest = 0;
+	Job			job;
+
+	while (count-- > 0)
+	{
+		/* a file without a state is of a starter that was killed, or not ours */
+		if (kept == KEPT_JOBS || !job_read(numbers[count], &job))
+			job_remove(numbers[count]);
+		else
+		{
+			oldest = numbers[count];
+			kept++;
+		}
+	}
+	/* no job is alive: what is left of plans is of those that were killed */
+	remove_files_beginning(PLAN_PREFIX);
+	return kept == KEPT_JOBS ? oldest : 0;
+}
+
 /*
  * Not the number of a start that was given up either: its worker may be on its way, and would take
  * the new job for its own.
@@ -417,9 +442,6 @@ job_create(Job *job, const RestorePlan *plan, int lock)
 	int			fd;
 
 	job->job = next_number(lock);
-	/* no job is alive: what is left of plans is of those that were killed */
-	remove_files_beginning(PLAN_PREFIX);
-
 	job_path(job->job, path);
 	fd = BasicOpenFile(path, O_RDWR | O_CREAT | O_EXCL | PG_BINARY);
 	if (fd < 0)
@@ -447,16 +469,6 @@ job_create(Job *job, const RestorePlan *plan, int lock)
 	PG_END_TRY();
 	close(fd);
 	return job->job;
-}
-
-void
-job_remove_oldest(void)
-{
-	int			count;
-	int		   *numbers = job_numbers(&count);
-
-	for (int i = 0; i < count - KEPT_JOBS; i++)
-		job_remove(numbers[i]);
 }
 
 bool
@@ -520,7 +532,8 @@ read_head(int number, Job *job)
 	{
 		if (i > 0)
 			pg_usleep(1000);
-		read_it = pg_pread(fd, head, HEAD_BYTES, 0) == HEAD_BYTES && get_head(head, job);
+		read_it = pg_pread(fd, head, HEAD_BYTES, 0) == HEAD_BYTES && get_head(head, job) &&
+			job->job == number;
 	}
 	CloseTransientFile(fd);
 	return read_it;

@@ -70,18 +70,21 @@ job_is_alive(const Job *job)
 }
 
 /*
+ * Before a job is created, by who holds LOCK_START: removes what no job needs any more.  The
+ * remembered job that is to go when the new one has begun, 0 for none.
+ */
+extern int	job_tidy(void);
+
+/*
  * Gives the job a number that none had before, and makes its files; `lock` is the descriptor of
- * LOCK_START.  Plans that no job needs go.
+ * LOCK_START.
  */
 extern int	job_create(Job *job, const RestorePlan *plan, int lock);
-
-/* When a job has begun: no more than the newest are kept.  The caller holds LOCK_START. */
-extern void job_remove_oldest(void);
 
 /* Whether there is a job of that number. */
 extern bool job_exists(int number);
 
-/* Removes a job that never began. */
+/* Removes a job's files; it raises no error. */
 extern void job_remove(int number);
 
 /* The numbers of the jobs there are, in their order. */

@@ -103,8 +103,17 @@ wait_for_start(BackgroundWorkerHandle *handle, int number)
 typedef struct Starting
 {
 	int			number;			/* 0: there is none yet */
+	int			oldest;			/* what it pushes out when it has begun; 0: nothing */
 	BackgroundWorkerHandle *handle;
 } Starting;
+
+/* when the job has begun: an error would deny it, so none is raised any more */
+static void
+push_out_oldest(const Starting *starting)
+{
+	if (starting->oldest != 0)
+		job_remove(starting->oldest);
+}
 
 /* also when the session is terminated: what did not begin leaves no job behind */
 static void
@@ -115,8 +124,12 @@ give_up(int code, Datum arg)
 
 	if (starting->handle != NULL)
 		TerminateBackgroundWorker(starting->handle);
+	if (starting->number == 0)
+		return;
 	/* one that has begun meanwhile says itself how it ended */
-	if (starting->number != 0 && (!job_read(starting->number, &job) || job.pid == 0))
+	if (job_read(starting->number, &job) && job.pid != 0)
+		push_out_oldest(starting);
+	else
 		job_remove(starting->number);
 }
 
@@ -127,6 +140,7 @@ start(const RestorePlan *plan, const JobSettings *settings, int lock)
 	Starting	starting = {0};
 
 	refuse_second_job();
+	starting.oldest = job_tidy();
 	PG_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&starting));
 	{
 		starting.number = job_create(&job, plan, lock);
@@ -138,8 +152,7 @@ start(const RestorePlan *plan, const JobSettings *settings, int lock)
 					 errhint("The server's log may tell why.")));
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&starting));
-	/* now that there is one more; what did not start pushes none out */
-	job_remove_oldest();
+	push_out_oldest(&starting);
 	return starting.number;
 }
 

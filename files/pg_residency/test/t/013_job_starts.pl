@@ -1,10 +1,12 @@
-# Starts of jobs that are canceled, killed or watched: each job has a number of its own and one story.
+# Starts of jobs that are canceled, killed or watched: each job has a number of its own and one story, and eight of them are
+# remembered.
 use strict;
 use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/..";
 
+use File::Copy;
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -20,6 +22,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION pg_residency; CREATE TABLE seen (
 	CHECKPOINT; SELECT residency_snapshot(\'small\', 1)');
 my $directory = $node->data_dir . '/pg_residency';
 my $alive = q(state IN ('starting', 'waiting', 'running'));
+my $list = q(SELECT string_agg(job::text, ',' ORDER BY job) FROM residency_jobs);
 
 # A session that stays, also while no new one is let in.
 sub session
@@ -137,8 +140,50 @@ my $polls = ask($starter, 'SELECT min(polls) FROM seen WHERE job = 0');
 is(ask($starter, "SELECT count(*), string_agg(DISTINCT job::text, ',') FROM seen WHERE job > 0"), '0|', "at least $polls times, and none was seen as interrupted");
 is(ask($starter, 'SELECT count(*), count(*) FILTER (WHERE state = \'done\') FROM residency_jobs'), '8|8', 'the last eight are remembered');
 
-# --- a session killed while it starts a job: that is over, also while the next one starts
+# --- canceled when the worker has begun: a job as any other, which pushes one out
+my $canceled = 0;
+for (my $tries = 0; $canceled < 3 && $tries < 10; $tries++)
+{
+	my $before = ask($watcher, $list);
+	my $job = begin_start($starter, $watcher);
+	kill 'STOP', $starter->{pid};
+	kill 'CONT', postmaster();
+	until_true("job $job begins", sub { ask($watcher, "SELECT state FROM residency_jobs WHERE job = $job") ne 'starting'; });
+	ask($watcher, "SELECT pg_cancel_backend($starter->{pid})");
+	kill 'CONT', $starter->{pid};
+	# unless it was stopped while it read the job's state
+	$canceled++ if answer($starter) =~ /canceling statement due to user request/;
+	ended($watcher, $job);
+	is(ask($watcher, $list), $before =~ s/^\d+,//r . ",$job", 'a job whose start is canceled when it has begun is the last of the eight that are remembered');
+}
+is($canceled, 3, 'three of them were');
+
+# --- when the worker is at work nothing can fail any more
+my $mode = (stat $directory)[2] & 07777;
 my $job = begin_start($starter, $watcher);
+chmod 0300, $directory or die "chmod: $!";
+kill 'CONT', postmaster();
+my $started = answer($starter);
+chmod $mode, $directory or die "chmod: $!";
+is($started, $job, 'a start succeeds when its job has begun, whatever becomes of the directory');
+is(ended($watcher, $job), 'done', 'the job is done');
+is(ask($watcher, 'SELECT count(*) FROM residency_jobs'), 8, 'and eight are remembered');
+
+# --- what has no state of a job takes no place, and no number
+my $before = ask($watcher, $list);
+my ($newest) = $before =~ /(\d+)$/;
+append_to_file("$directory/pgsql_tmp.job." . ($newest + $_), '') for 1 .. 3;
+append_to_file("$directory/pgsql_tmp.job." . ($newest + 2) . '.names', 'x');
+$job = ask($starter, q(SELECT residency_restore_start('small')));
+ended($watcher, $job);
+is(ask($watcher, $list), $before =~ s/^\d+,//r . ",$job", 'empty files push no job out');
+is(join(' ', grep { !/\.$job(\.names)?$/ } glob("$directory/pgsql_tmp.job.{" . join(',', map { $newest + $_ } 1 .. 3) . '}*')), '', 'and are removed');
+copy("$directory/pgsql_tmp.job.$job", "$directory/pgsql_tmp.job.2147483646") or die "copy: $!";
+is(ask($starter, q(SELECT residency_restore_start('small'))), $job + 1, 'nor does a file under another number than its own');
+ended($watcher, $job + 1);
+
+# --- a session killed while it starts a job: that is over, also while the next one starts
+$job = begin_start($starter, $watcher);
 my $killed = $starter->{pid};
 kill 'KILL', $killed;
 until_true('the killed start is seen', sub { ask($watcher, "SELECT state FROM residency_jobs WHERE job = $job") eq 'interrupted'; });
@@ -196,6 +241,7 @@ is(ask($starter, q(SELECT residency_restore_start('small'))), '2147483646', 'the
 is(ended($starter, 2147483646), 'done', 'is as good as any');
 like(ask($starter, q(SELECT residency_restore_start('small'))), qr/ERROR:  jobs have used up their numbers\nHINT:  Stop the server and remove the files "pg_residency\/pgsql_tmp\*"\.$/,
 	'after it there is none');
+is(ask($starter, 'SELECT count(*) FROM residency_jobs'), 8, 'which pushes no job out');
 $starter->{psql}->kill_kill;
 $node->stop;
 unlink(glob("$directory/pgsql_tmp*"));
