@@ -485,10 +485,11 @@ job_remove(int number)
 {
 	char		path[MAXPGPATH];
 
-	job_path(number, path);
-	unlink(path);
 	unlink(job_names_path(number));
 	job_forget_plan(number);
+	/* last: the other files are found by the number of a job that is there */
+	job_path(number, path);
+	unlink(path);
 }
 
 void

@@ -8,6 +8,7 @@ use lib "$FindBin::RealBin/..";
 
 use File::Copy;
 use IPC::Run;
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ResidencyTest;
@@ -168,6 +169,29 @@ chmod $mode, $directory or die "chmod: $!";
 is($started, $job, 'a start succeeds when its job has begun, whatever becomes of the directory');
 is(ended($watcher, $job), 'done', 'the job is done');
 is(ask($watcher, 'SELECT count(*) FROM residency_jobs'), 8, 'and eight are remembered');
+
+# --- a job's file is the last of its files to go
+SKIP:
+{
+	# inotify_init1() and inotify_add_watch()
+	my %calls = (x86_64 => [ 294, 254 ], aarch64 => [ 26, 27 ]);
+	my ($machine) = (POSIX::uname())[4];
+	skip "no numbers of system calls for $machine", 1 if !$calls{$machine};
+	my ($oldest) = ask($watcher, $list) =~ /^(\d+)/;
+	my $inotify = syscall($calls{$machine}[0], 0);
+	die "inotify: $!" if $inotify < 0 || syscall($calls{$machine}[1], $inotify, $directory, 0x200) < 0;
+	open(my $events, '<&=', $inotify) or die "open: $!";
+	ended($watcher, ask($starter, q(SELECT residency_restore_start('small'))));
+	sysread($events, my $read, 65536) or die "read: $!";
+	my @removed;
+	while ($read ne '')
+	{
+		(my $length, $read) = unpack('x12 L a*', $read);
+		push @removed, unpack('Z*', substr($read, 0, $length, ''));
+	}
+	is(join(' ', grep { /^pgsql_tmp\.job\.$oldest\b/ } @removed), "pgsql_tmp.job.$oldest.names pgsql_tmp.job.$oldest",
+		'the names of a job go before it: they are found by its number');
+}
 
 # --- what has no state of a job takes no place, and no number
 my $before = ask($watcher, $list);
