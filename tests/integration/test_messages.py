@@ -438,8 +438,8 @@ def test_extension_is_older_than_the_collection(foreign, as_postgres, login, clu
 
 def test_server_is_stopped_meanwhile(foreign, as_postgres, login, cluster):
     cluster.cool(cluster.file_of("passenger"))
-    jobs = cluster.sql("SELECT count(*) FROM residency_jobs")
-    stop = threading.Thread(target=_stop_once_it_restores, args=(cluster, int(jobs) + 1))
+    newest = int(cluster.sql(NEWEST))
+    stop = threading.Thread(target=_stop_once_it_restores, args=(cluster, newest))
     stop.start()
     try:
         [result] = as_postgres(task(RESTORE, name="good", rate="1MB", **login))
@@ -458,9 +458,12 @@ def test_server_is_stopped_meanwhile(foreign, as_postgres, login, cluster):
     assert cluster.sql("SELECT count(*) FROM residency_jobs WHERE state IN ('starting', 'waiting', 'running')") == "0"
 
 
-def _stop_once_it_restores(cluster, jobs):
+NEWEST = "SELECT coalesce(max(job), 0) FROM residency_jobs WHERE state <> 'starting'"
+
+
+def _stop_once_it_restores(cluster, newest):
     end = time.monotonic() + 60
-    while time.monotonic() < end and int(cluster.sql("SELECT count(*) FROM residency_jobs")) < jobs:
+    while time.monotonic() < end and int(cluster.sql(NEWEST)) == newest:
         time.sleep(0.1)
     time.sleep(1)  # the module looks once a second
     cluster.stop()
