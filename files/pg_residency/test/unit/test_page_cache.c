@@ -196,6 +196,7 @@ test_map_and_count(void **state)
 {
 	struct pc_count count;
 	char	   *buffer = malloc(BLOCK);
+	int			attempt = 0;
 
 	(void) state;
 	evict_all();
@@ -204,8 +205,12 @@ test_map_and_count(void **state)
 	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 	for (uint32_t b = 3; b < BLOCKS; b += 97)
 		assert_int_equal(pread(fd, buffer, BLOCK, (off_t) b * BLOCK), BLOCK);
-	assert_int_equal(pc_map(fd, BLOCKS, BLOCK, after), 0);
-	own_mincore(before);
+	/* again if the kernel took some back between the two looks */
+	do
+	{
+		assert_int_equal(pc_map(fd, BLOCKS, BLOCK, after), 0);
+		own_mincore(before);
+	} while (memcmp(after, before, BLOCKS / 8) != 0 && ++attempt < 5);
 	assert_memory_equal(after, before, BLOCKS / 8);
 	assert_in_range(pc_popcount(after, BLOCKS), BLOCKS / 97 * 0.98, BLOCKS / 97 + 1);
 	for (int use_cachestat = 0; use_cachestat <= 1; use_cachestat++)
@@ -791,14 +796,22 @@ test_probe(void **state)
 	struct pc_loader loader = new_loader(0);
 	struct pc_speed speed;
 
+	uint32_t	most = 64 + PC_PROBE_BYTES / BLOCK;
+
 	(void) state;
 	want_runs(1, 9);
-	evict_all();
-	assert_int_equal(pc_probe(fd, want, BLOCKS, &loader, &speed), 0);
-	assert_true(speed.requests > 10 && speed.requests < 1e7);
-	assert_true(speed.bytes > 1e6 && speed.bytes < 1e12);
-	own_mincore(after);
-	assert_in_range(pc_popcount(after, BLOCKS), 64 * 0.9, 64 + PC_PROBE_BYTES / BLOCK);
+	/* on a busy machine, the kernel has brought more now and then: once more, then */
+	for (int i = 0; i < 5; i++)
+	{
+		evict_all();
+		assert_int_equal(pc_probe(fd, want, BLOCKS, &loader, &speed), 0);
+		assert_true(speed.requests > 10 && speed.requests < 1e7);
+		assert_true(speed.bytes > 1e6 && speed.bytes < 1e12);
+		own_mincore(after);
+		if (pc_popcount(after, BLOCKS) <= most)
+			break;
+	}
+	assert_in_range(pc_popcount(after, BLOCKS), 64 * 0.9, most);
 
 	/* too little is wanted to tell */
 	memset(want, 0, sizeof(want));
