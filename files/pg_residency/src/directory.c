@@ -230,6 +230,17 @@ report_write_error(const char *path)
 	pg_unreachable();
 }
 
+/* the reason is in errno */
+static void
+give_up_writing(const char *temporary, const char *path)
+{
+	int			save_errno = errno;
+
+	unlink(temporary);
+	errno = save_errno;
+	report_write_error(path);
+}
+
 static void
 write_temporary(const char *temporary, const char *data, size_t size)
 {
@@ -251,21 +262,14 @@ write_temporary(const char *temporary, const char *data, size_t size)
 			int			save_errno = errno;
 
 			CloseTransientFile(fd);
-			unlink(temporary);
 			errno = save_errno;
-			report_write_error(temporary);
+			give_up_writing(temporary, temporary);
 		}
 		done += n;
 	}
 	errno = 0;
 	if (CloseTransientFile(fd) != 0)
-	{
-		int			save_errno = errno;
-
-		unlink(temporary);
-		errno = save_errno;
-		report_write_error(temporary);
-	}
+		give_up_writing(temporary, temporary);
 }
 
 void
@@ -274,13 +278,7 @@ write_whole_file(const char *temporary, const char *path, const char *data, size
 	write_temporary(temporary, data, size);
 	errno = 0;
 	if (durable_rename(temporary, path, LOG) != 0)
-	{
-		int			save_errno = errno;
-
-		unlink(temporary);
-		errno = save_errno;
-		report_write_error(path);
-	}
+		give_up_writing(temporary, path);
 }
 
 void
@@ -289,7 +287,7 @@ write_answer(const char *temporary, const char *path, const char *data, size_t s
 	write_temporary(temporary, data, size);
 	errno = 0;
 	if (rename(temporary, path) != 0 && errno != ENOENT)
-		report_write_error(path);
+		give_up_writing(temporary, path);
 }
 
 bool
