@@ -12,6 +12,7 @@ from typing import Any, Dict, Optional
 
 from ansible.plugins.action.normal import ActionModule as NormalActionModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable_lines
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._results import plain
 
 _INTERPRETER = "discovered_interpreter_python"  # which Ansible itself has added
 _ORDERS = ("add_host", "add_group", "ansible_stats", "results", "ansible_loop_var", "ansible_index_var")
@@ -26,36 +27,25 @@ def without_orders(result: Dict[str, Any]) -> Dict[str, Any]:
         if key in _ORDERS or str(key).startswith("__"):
             del result[key]
         elif not str(key).startswith("_ansible_"):
-            result[key] = _cut(result[key])
-        if key in _SAID and key in result:
-            result[key] = _shown(result[key])
+            result[key] = _shown(result[key]) if key in _SAID else plain(result[key], _DEPTH)
     if isinstance(facts, dict) and isinstance(facts.get(_INTERPRETER), str):
         result["ansible_facts"] = {_INTERPRETER: facts[_INTERPRETER]}
     return result
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: Any, depth: int = _DEPTH) -> Any:
     """Of a text, or what ansible-core makes of it from 2.19."""
+    if not depth:
+        return "..."
     if isinstance(value, str):
         return printable_lines(value)
     if isinstance(value, dict):
-        return {key: _shown(one) for key, one in value.items()}
+        return {key: _shown(one, depth - 1) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)([_shown(one) for one in value])
+        return type(value)([_shown(one, depth - 1) for one in value])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.replace(value, **{one.name: _shown(getattr(value, one.name)) for one in dataclasses.fields(value) if one.init})
+        return dataclasses.replace(value, **{one.name: _shown(getattr(value, one.name), depth - 1) for one in dataclasses.fields(value) if one.init})
     return value
-
-
-def _cut(value: Any, depth: int = _DEPTH) -> Any:
-    """What is nested deeper than that is no answer of a module here."""
-    if not isinstance(value, (dict, list)):
-        return value
-    if not depth:
-        return "..."
-    if isinstance(value, dict):
-        return {key: _cut(one, depth - 1) for key, one in value.items()}
-    return [_cut(one, depth - 1) for one in value]
 
 
 class ActionModule(NormalActionModule):

@@ -51,6 +51,7 @@ def test_what_is_nested_too_deeply():
     value = []
     for dummy in range(1000):
         value = [value]
+    assert str(without_orders({"deprecations": value})["deprecations"]).count("[") == 20
     said = without_orders({"relations": value, "row": {"a": [1, {"b": 2}]}})
     assert said["row"] == {"a": [1, {"b": 2}]} and str(said["relations"]).count("[") == 20
 
