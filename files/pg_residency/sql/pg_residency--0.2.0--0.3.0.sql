@@ -1,8 +1,8 @@
 -- complain if the script is sourced in psql
 \echo Use "ALTER EXTENSION pg_residency UPDATE" to load this file. \quit
 
--- The target schema may be one where others create functions, operators and casts, which would be taken for ours where they fit
--- better. So every name is qualified, and every comparison is an operator of pg_catalog; pgspot checks it (build-tools/lint).
+-- Other roles may have created functions, operators and casts in the target schema, and PostgreSQL prefers those whose types fit
+-- better. So every name is qualified, and every comparison is an operator of pg_catalog; pgspot checks this (build-tools/lint).
 
 DO $do$
 DECLARE
@@ -12,15 +12,15 @@ BEGIN
     IF pg_catalog.string_to_array(library, '.')::pg_catalog.int4[] OPERATOR(pg_catalog.<) '{0,3,0}'::pg_catalog.int4[] THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = pg_catalog.format('the library of pg_residency that this session uses has version %s, and its SQL is to be 0.3.0', library),
-            HINT = 'Reconnect; where the library is preloaded, restart the server. If that is not enough, install its files again.';
+            MESSAGE = pg_catalog.format('the pg_residency library of this session has version %s, but extension version 0.3.0 requires the same version', library),
+            HINT = 'Reconnect, or restart the server if it preloads the library. If the error persists, reinstall the extension''s files.';
     END IF;
 END
 $do$;
 
--- --- what gets other columns or arguments, or goes ---
+-- --- functions with other columns or arguments, and dropped ones ---
 
--- A function that somebody's view calls cannot be dropped. PostgreSQL would name it as it is called below.
+-- A function that a user's view calls cannot be dropped. PostgreSQL's own error would have the temporary name given below.
 DO $do$
 DECLARE
     dependent record;
@@ -40,15 +40,15 @@ BEGIN
              LEFT JOIN pg_catalog.pg_rewrite r
              ON d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_rewrite'::pg_catalog.regclass::pg_catalog.oid
                 AND r.oid OPERATOR(pg_catalog.=) d.objid
-        -- but for our own view
+        -- except the extension's own view
         WHERE r.ev_class IS NULL
               OR r.ev_class OPERATOR(pg_catalog.<>)
                  pg_catalog.format('%I.residency_jobs', pg_catalog.current_schema())::pg_catalog.regclass::pg_catalog.oid
     LOOP
         RAISE EXCEPTION USING
             ERRCODE = 'dependent_objects_still_exist',
-            MESSAGE = pg_catalog.format('%s depends on function %s, which changes with version 0.3.0', dependent.object, dependent.name),
-            HINT = 'Drop it, update the extension, and create it again.';
+            MESSAGE = pg_catalog.format('%s depends on function %s, which version 0.3.0 changes', dependent.object, dependent.name),
+            HINT = 'Drop the dependent object, update the extension, then create the object again.';
     END LOOP;
 END
 $do$;
@@ -65,7 +65,7 @@ CREATE FUNCTION residency_job_list(
     OUT buffers_wanted bigint, OUT buffers_resident bigint, OUT buffers_loaded bigint, OUT message text, OUT settled bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
-COMMENT ON FUNCTION residency_job_list() IS 'what view residency_jobs shows';
+COMMENT ON FUNCTION residency_job_list() IS 'the rows of view residency_jobs';
 
 CREATE FUNCTION residency_job_relations(
     job int,
@@ -74,7 +74,7 @@ CREATE FUNCTION residency_job_relations(
     OUT extra bigint, OUT over_budget bigint, OUT gone bigint, OUT failed bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
-COMMENT ON FUNCTION residency_job_relations(int) IS 'the relations of a restore, and what has come of each so far';
+COMMENT ON FUNCTION residency_job_relations(int) IS 'the relations of a restore, and the outcome of each so far';
 
 CREATE FUNCTION residency_snapshots(
     OUT name text, OUT generation int, OUT taken_at timestamptz, OUT origin text, OUT in_recovery boolean,
@@ -83,7 +83,7 @@ CREATE FUNCTION residency_snapshots(
     OUT file_bytes bigint, OUT digest text, OUT problem text, OUT thin boolean, OUT current boolean, OUT measure bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
-COMMENT ON FUNCTION residency_snapshots() IS 'the snapshots in this data directory: problem is why one cannot be used here; thin, that it holds less than half of measure, the blocks of the fullest generation before it; current, what the bare name means';
+COMMENT ON FUNCTION residency_snapshots() IS 'the snapshots in this data directory; problem: why it cannot be used here; thin: it holds less than half of measure, the existing blocks of the fullest earlier generation; current: the bare name means it';
 
 CREATE FUNCTION residency_snapshot_segments(
     name text,
@@ -91,7 +91,7 @@ CREATE FUNCTION residency_snapshot_segments(
     OUT blocks bigint, OUT wanted bigint, OUT in_shared_buffers bigint, OUT resident bigint, OUT gone bigint, OUT heat float8)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
-COMMENT ON FUNCTION residency_snapshot_segments(text) IS 'what a snapshot wants of each segment, how much of it is resident or gone now, and its heat, the order in which a restore goes';
+COMMENT ON FUNCTION residency_snapshot_segments(text) IS 'the wanted blocks of each segment of a snapshot, how many are resident or gone now, and heat, which determines the order of a restore';
 
 CREATE FUNCTION residency_snapshot_names(
     name text,
@@ -99,7 +99,7 @@ CREATE FUNCTION residency_snapshot_names(
     OUT owner oid, OUT owner_name text, OUT pages bigint, OUT partition_of text[], OUT problem text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
-COMMENT ON FUNCTION residency_snapshot_names(text) IS 'the names of the relations that a snapshot has files of, as they were when it was taken, and each database with the reason why its relations are not named';
+COMMENT ON FUNCTION residency_snapshot_names(text) IS 'the names of the relations of a snapshot when it was taken, and for each database the reason why its relations have no names';
 
 CREATE FUNCTION residency_snapshot_relations(
     name text,
@@ -108,7 +108,7 @@ CREATE FUNCTION residency_snapshot_relations(
     OUT gone bigint, OUT heat float8)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
-COMMENT ON FUNCTION residency_snapshot_relations(text) IS 'what a snapshot wants of each relation, and how much of it is resident or gone now';
+COMMENT ON FUNCTION residency_snapshot_relations(text) IS 'the wanted blocks of each relation of a snapshot, and how many are resident or gone now';
 
 CREATE FUNCTION residency_current_names(
     databases oid[] DEFAULT NULL,
@@ -116,7 +116,7 @@ CREATE FUNCTION residency_current_names(
     OUT owner oid, OUT owner_name text, OUT pages bigint, OUT partition_of text[], OUT problem text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
-COMMENT ON FUNCTION residency_current_names(oid[]) IS 'the names of the relations of all databases, or of these (0: the shared catalogs), as they are now';
+COMMENT ON FUNCTION residency_current_names(oid[]) IS 'the current names of the relations of all databases, or of these (0: the shared catalogs)';
 
 CREATE FUNCTION residency_snapshot(
     name text, keep int DEFAULT 2, force boolean DEFAULT false,
@@ -126,7 +126,7 @@ CREATE FUNCTION residency_snapshot(
     OUT file_bytes bigint, OUT digest text, OUT problem text, OUT thin boolean, OUT current boolean, OUT measure bigint)
 RETURNS record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION residency_snapshot(text, int, boolean) IS 'saves which blocks of the whole cluster both caches hold, as a new generation; with force also one that holds far less than those before becomes what the name means';
+COMMENT ON FUNCTION residency_snapshot(text, int, boolean) IS 'saves which blocks of the whole cluster both caches hold, as a new generation; with force it becomes current even if it holds far fewer blocks than earlier ones';
 
 CREATE FUNCTION residency_restore_segment(
     name text, segment_no int,
@@ -148,8 +148,8 @@ GRANT EXECUTE ON FUNCTION
     residency_snapshot_relations(text), residency_current_names(oid[]), residency_job_relations(int)
 TO pg_monitor;
 
--- Rights go over from the old functions to the new ones, as users have granted and revoked them. PostgreSQL takes what a script
--- grants for what the extension comes with (pg_init_privs), which pg_dump leaves out: so that is put back afterwards.
+-- The new functions inherit the rights of the old ones, as users have granted and revoked them. PostgreSQL records what a script
+-- grants as the extension's initial privileges (pg_init_privs), which pg_dump omits: so these are reset afterwards.
 DO $do$
 DECLARE
     changed record;
@@ -190,7 +190,7 @@ BEGIN
         UPDATE pg_catalog.pg_init_privs SET initprivs = at_first
         WHERE objoid OPERATOR(pg_catalog.=) changed.oid AND objsubid OPERATOR(pg_catalog.=) 0::pg_catalog.int4
               AND classoid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid;
-        -- from 17 on that is also a dependency on the role, which then could not be dropped
+        -- from 17 on they also create a dependency on the role, which could not be dropped then
         DELETE FROM pg_catalog.pg_shdepend s USING pg_catalog.pg_database d
         WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() AND s.dbid OPERATOR(pg_catalog.=) d.oid
               AND s.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid
@@ -203,9 +203,9 @@ $do$;
 
 -- --- the views ---
 
--- They stay, with what depends on them, so new columns come last. That of residency_relations was made with operators that did not
--- name their schema: where others could create operators in ours, it may call theirs. Replacing is safe since PostgreSQL refuses to
--- do it with what is not the extension's own.
+-- Dependent objects keep the views, so new columns come last. The former residency_relations used operators without a schema: if
+-- other roles could create operators in the extension's schema, the view may call those. Replacing it is safe, because PostgreSQL
+-- refuses to replace an object that does not belong to the extension.
 DO $do$
 DECLARE
     schema pg_catalog.text := pg_catalog.quote_ident(pg_catalog.current_schema());
@@ -267,7 +267,7 @@ FROM @extschema@.residency_job_list() j
 $view$, '@extschema@', schema), 'CREATE VIEW', 'CREATE OR REPLACE VIEW');
 END
 $do$;
-COMMENT ON VIEW residency_jobs IS 'restores, running and finished: the blocks that each wants, and those settled so far, of which some are resident';
+COMMENT ON VIEW residency_jobs IS 'running and finished restores: the wanted blocks of each, those settled so far, and how many of these are resident';
 
 DROP FUNCTION
     residency_job_list_before(), residency_snapshots_before(), residency_snapshot_segments_before(text),
@@ -275,7 +275,7 @@ DROP FUNCTION
 
 -- --- the functions of pgfincore, with its names, arguments and columns; counts are in the kernel's pages ---
 
--- They had bodies of SQL, and are C now. What users have granted, and what depends on them, stays.
+-- These functions were written in SQL, and are C now. Users' grants and dependent objects are kept.
 DO $do$
 BEGIN
     EXECUTE pg_catalog.replace($function$

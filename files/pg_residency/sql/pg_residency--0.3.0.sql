@@ -2,16 +2,16 @@
 \echo Use "CREATE EXTENSION pg_residency" to load this file. \quit
 
 -- Counts are in blocks of the server's block size (8 KiB) unless a name says otherwise.
--- Nothing is for PUBLIC: reading is for pg_monitor; what changes a cache or a file is granted by the administrator.
+-- PUBLIC has no rights: pg_monitor may read, and the administrator grants the functions that change a cache or a file.
 --
--- The target schema may be one where others create functions, operators and casts, which would be taken for ours where they fit
--- better. So every name is qualified, and every comparison is an operator of pg_catalog; pgspot checks it (build-tools/lint).
+-- Other roles may have created functions, operators and casts in the target schema, and PostgreSQL prefers those whose types fit
+-- better. So every name is qualified, and every comparison is an operator of pg_catalog; pgspot checks this (build-tools/lint).
 
 CREATE FUNCTION residency_version() RETURNS text
 AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL SAFE;
 COMMENT ON FUNCTION residency_version() IS 'version of the library';
 
--- a session, or a preloading server, may still have the library of before
+-- a session, or a server that preloads it, may still use the former library
 DO $do$
 DECLARE
     library pg_catalog.text;
@@ -20,8 +20,8 @@ BEGIN
     IF pg_catalog.string_to_array(library, '.')::pg_catalog.int4[] OPERATOR(pg_catalog.<) '{0,3,0}'::pg_catalog.int4[] THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = pg_catalog.format('the library of pg_residency that this session uses has version %s, and its SQL is to be 0.3.0', library),
-            HINT = 'Reconnect; where the library is preloaded, restart the server. If that is not enough, install its files again.';
+            MESSAGE = pg_catalog.format('the pg_residency library of this session has version %s, but extension version 0.3.0 requires the same version', library),
+            HINT = 'Reconnect, or restart the server if it preloads the library. If the error persists, reinstall the extension''s files.';
     END IF;
 END
 $do$;
@@ -63,7 +63,7 @@ CREATE FUNCTION residency_snapshots(
     OUT file_bytes bigint, OUT digest text, OUT problem text, OUT thin boolean, OUT current boolean, OUT measure bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
-COMMENT ON FUNCTION residency_snapshots() IS 'the snapshots in this data directory: problem is why one cannot be used here; thin, that it holds less than half of measure, the blocks of the fullest generation before it; current, what the bare name means';
+COMMENT ON FUNCTION residency_snapshots() IS 'the snapshots in this data directory; problem: why it cannot be used here; thin: it holds less than half of measure, the existing blocks of the fullest earlier generation; current: the bare name means it';
 
 CREATE FUNCTION residency_snapshot_segments(
     name text,
@@ -71,7 +71,7 @@ CREATE FUNCTION residency_snapshot_segments(
     OUT blocks bigint, OUT wanted bigint, OUT in_shared_buffers bigint, OUT resident bigint, OUT gone bigint, OUT heat float8)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
-COMMENT ON FUNCTION residency_snapshot_segments(text) IS 'what a snapshot wants of each segment, how much of it is resident or gone now, and its heat, the order in which a restore goes';
+COMMENT ON FUNCTION residency_snapshot_segments(text) IS 'the wanted blocks of each segment of a snapshot, how many are resident or gone now, and heat, which determines the order of a restore';
 
 CREATE FUNCTION residency_snapshot_names(
     name text,
@@ -79,7 +79,7 @@ CREATE FUNCTION residency_snapshot_names(
     OUT owner oid, OUT owner_name text, OUT pages bigint, OUT partition_of text[], OUT problem text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
-COMMENT ON FUNCTION residency_snapshot_names(text) IS 'the names of the relations that a snapshot has files of, as they were when it was taken, and each database with the reason why its relations are not named';
+COMMENT ON FUNCTION residency_snapshot_names(text) IS 'the names of the relations of a snapshot when it was taken, and for each database the reason why its relations have no names';
 
 CREATE FUNCTION residency_snapshot_relations(
     name text,
@@ -88,7 +88,7 @@ CREATE FUNCTION residency_snapshot_relations(
     OUT gone bigint, OUT heat float8)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
-COMMENT ON FUNCTION residency_snapshot_relations(text) IS 'what a snapshot wants of each relation, and how much of it is resident or gone now';
+COMMENT ON FUNCTION residency_snapshot_relations(text) IS 'the wanted blocks of each relation of a snapshot, and how many are resident or gone now';
 
 CREATE FUNCTION residency_current_names(
     databases oid[] DEFAULT NULL,
@@ -96,7 +96,7 @@ CREATE FUNCTION residency_current_names(
     OUT owner oid, OUT owner_name text, OUT pages bigint, OUT partition_of text[], OUT problem text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
-COMMENT ON FUNCTION residency_current_names(oid[]) IS 'the names of the relations of all databases, or of these (0: the shared catalogs), as they are now';
+COMMENT ON FUNCTION residency_current_names(oid[]) IS 'the current names of the relations of all databases, or of these (0: the shared catalogs)';
 
 CREATE FUNCTION residency_job_list(
     OUT job int, OUT snapshot text, OUT generation int, OUT state text, OUT pid int,
@@ -106,7 +106,7 @@ CREATE FUNCTION residency_job_list(
     OUT buffers_wanted bigint, OUT buffers_resident bigint, OUT buffers_loaded bigint, OUT message text, OUT settled bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
-COMMENT ON FUNCTION residency_job_list() IS 'what view residency_jobs shows';
+COMMENT ON FUNCTION residency_job_list() IS 'the rows of view residency_jobs';
 
 CREATE FUNCTION residency_job_segments(
     job int,
@@ -124,9 +124,9 @@ CREATE FUNCTION residency_job_relations(
     OUT extra bigint, OUT over_budget bigint, OUT gone bigint, OUT failed bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
-COMMENT ON FUNCTION residency_job_relations(int) IS 'the relations of a restore, and what has come of each so far';
+COMMENT ON FUNCTION residency_job_relations(int) IS 'the relations of a restore, and the outcome of each so far';
 
--- The extension is relocatable, so the server does not put its schema in here.
+-- The extension is relocatable, so the server does not replace @extschema@ here.
 DO $do$
 DECLARE
     schema pg_catalog.text := pg_catalog.quote_ident(pg_catalog.current_schema());
@@ -190,7 +190,7 @@ $view$, '@extschema@', schema);
 END
 $do$;
 COMMENT ON VIEW residency_relations IS 'what both caches hold of each relation of this database, shared catalogs included';
-COMMENT ON VIEW residency_jobs IS 'restores, running and finished: the blocks that each wants, and those settled so far, of which some are resident';
+COMMENT ON VIEW residency_jobs IS 'running and finished restores: the wanted blocks of each, those settled so far, and how many of these are resident';
 
 -- --- changing ---
 
@@ -202,7 +202,7 @@ CREATE FUNCTION residency_snapshot(
     OUT file_bytes bigint, OUT digest text, OUT problem text, OUT thin boolean, OUT current boolean, OUT measure bigint)
 RETURNS record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION residency_snapshot(text, int, boolean) IS 'saves which blocks of the whole cluster both caches hold, as a new generation; with force also one that holds far less than those before becomes what the name means';
+COMMENT ON FUNCTION residency_snapshot(text, int, boolean) IS 'saves which blocks of the whole cluster both caches hold, as a new generation; with force it becomes current even if it holds far fewer blocks than earlier ones';
 
 CREATE FUNCTION residency_drop_snapshot(name text) RETURNS int
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -267,8 +267,8 @@ BEGIN
                  AND p.proname OPERATOR(pg_catalog.=) ANY ('{pgfincore,pgfadvise,pgfadvise_loader,pgsysconf}'::pg_catalog.name[])) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'duplicate_function',
-            MESSAGE = pg_catalog.format('schema "%s" has the functions of pgfincore already, which are part of pg_residency too', pg_catalog.current_schema()),
-            HINT = 'DROP EXTENSION pgfincore, whose scripts go on working with pg_residency, or CREATE EXTENSION pg_residency SCHEMA another; one that is there moves by ALTER EXTENSION pg_residency SET SCHEMA another.';
+            MESSAGE = pg_catalog.format('schema "%s" already contains functions of pgfincore, which pg_residency provides too', pg_catalog.current_schema()),
+            HINT = 'Run DROP EXTENSION pgfincore, whose scripts work with pg_residency. Or use another schema: CREATE EXTENSION pg_residency SCHEMA another, or ALTER EXTENSION pg_residency SET SCHEMA another.';
     END IF;
 END
 $do$;
@@ -390,7 +390,7 @@ REVOKE ALL ON FUNCTION
     pgfadvise_loader(regclass, text, int, bool, bool, varbit), pgfadvise_loader(regclass, int, bool, bool, varbit)
 FROM PUBLIC;
 
--- of these pgfincore() asks for SELECT on the relation, too
+-- pgfincore() also requires SELECT on the relation
 GRANT EXECUTE ON FUNCTION
     pgsysconf(), pgsysconf_pretty(), pg_page_size(), pg_segment_size(), vm_page_size(), vm_available_pages(), vm_physical_pages(),
     pgfincore(regclass, text, bool), pgfincore(regclass, bool), pgfincore(regclass), pgfincore_drawer(varbit)

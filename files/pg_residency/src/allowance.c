@@ -1,5 +1,5 @@
 /*
- * allowance.c - what a restore may take: memory, and bytes a second
+ * allowance.c - how much memory and bandwidth a restore may take
  */
 #include "allowance.h"
 
@@ -10,12 +10,12 @@
 #include "pg_residency.h"
 #include "segments.h"
 
-/* the budget is measured again when that much has come in */
+/* bytes loaded between two measurements of the budget */
 #define MEASURE_AGAIN_BYTES (16 * 1024 * 1024)
 
 /*
- * how often the rate follows the pressure, microseconds, and what it never falls below, bytes a
- * second
+ * microseconds between two adjustments of the rate to the I/O pressure, and the lowest rate, bytes
+ * per second
  */
 #define ADAPT_EVERY 1000000
 #define SLOWEST ((uint64) 8 * 1024 * 1024)
@@ -26,7 +26,7 @@ read_memory(uint64 others, struct pc_memory *memory)
 	int			rc = pc_memory_read("", others, memory);
 
 	if (rc != 0)
-		report_kernel_error(rc, "read the free memory from", "/proc/meminfo");
+		report_kernel_error(rc, "read", "/proc/meminfo");
 }
 
 void
@@ -36,7 +36,7 @@ measure_memory(struct pc_memory *memory, uint64 *others)
 
 	host_others_bytes(others, &other_users);
 	read_memory(0, memory);
-	/* another user could say anything: he takes half at most */
+	/* a ledger of another user is not trusted: it takes at most half of the available memory */
 	*others += Min(other_users, memory->host_available / 2);
 	read_memory(*others, memory);
 }
@@ -68,8 +68,9 @@ allowance_budget(const Allowance *allowance)
 }
 
 /*
- * Others want memory too, so it is measured again and again; what this restore has loaded is file
- * cache, which makes room, and so is in the new figure as well.
+ * Other processes allocate memory meanwhile, so the budget is measured repeatedly.  Blocks that
+ * this restore has loaded are file cache, which the kernel counts as available: they stay in the
+ * new figure.
  */
 int64
 allowance_blocks_left(Allowance *allowance)
@@ -87,9 +88,9 @@ allowance_blocks_left(Allowance *allowance)
 }
 
 /*
- * Microseconds that a process of this host has waited for a disk ("some" of pressure stall
- * information); false where the kernel does not tell.  Our own waiting does not count while the
- * worker sleeps instead of being blocked.
+ * Microseconds during which a process of this host waited for a disk ("some" of pressure stall
+ * information); false where the kernel has no such figure.  A worker that sleeps, rather than being
+ * blocked in the kernel, adds nothing to it.
  */
 static bool
 read_stalled(uint64 *microseconds)
@@ -98,7 +99,7 @@ read_stalled(uint64 *microseconds)
 	int			fd = open("/proc/pressure/io", O_RDONLY | O_CLOEXEC);
 	ssize_t		n;
 
-	/* not by PostgreSQL's own files, of which the segments may hold all that there are */
+	/* open(2) rather than OpenTransientFile(): the segments may use up PostgreSQL's descriptors */
 	if (fd < 0)
 		return false;
 	n = read(fd, text, sizeof(text) - 1);
@@ -108,7 +109,7 @@ read_stalled(uint64 *microseconds)
 				  microseconds) == 1;
 }
 
-/* never below a floor: a restore that any activity stops does not end */
+/* The rate has a floor, so that the restore terminates under permanent pressure. */
 void
 allowance_adapt(Allowance *allowance, TimestampTz now, int64 arrived)
 {
@@ -133,7 +134,7 @@ allowance_adapt(Allowance *allowance, TimestampTz now, int64 arrived)
 			pace->rate = Min(Max(now_at / 2, SLOWEST), most);
 		}
 		else if (pace->rate > 4 * Max(speed, SLOWEST) && allowance->rate == 0)
-			pace->rate = 0;		/* it does not feel its limit any more */
+			pace->rate = 0;		/* the limit no longer has an effect */
 		else if (pace->rate > 0)
 			pace->rate = Min(pace->rate + pace->rate / 4, most);
 	}

@@ -1,7 +1,7 @@
 /*
- * allowance.h - what a restore may take: memory, and bytes a second
+ * allowance.h - how much memory and bandwidth a restore may take
  *
- * One object for a whole restore; every stage of it draws from it.
+ * One object for a whole restore; every stage draws from it.
  */
 #ifndef RESIDENCY_ALLOWANCE_H
 #define RESIDENCY_ALLOWANCE_H
@@ -16,38 +16,38 @@
 typedef struct Allowance
 {
 	/* memory, bytes that may come into the page cache */
-	/* what was asked for; PG_UINT64_MAX: no bound but the memory there is */
+	/* the requested budget; PG_UINT64_MAX: limited by the available memory alone */
 	uint64		most;
-	uint64		measured;		/* what there was when it was last measured, in all, */
-	uint64		measured_at;	/* and how much had been used then */
-	uint64		used;			/* has come in */
-	uint64		promised;		/* may still come in for segments that are being loaded */
+	uint64		measured;		/* total budget at the last measurement, */
+	uint64		measured_at;	/* and bytes used by then */
+	uint64		used;			/* loaded */
+	uint64		promised;		/* reserved for segments that are being loaded */
 	/* the device */
 	struct pc_pace pace;
-	uint64		rate;			/* bytes a second, 0: no limit; the pace never exceeds it */
-	/* percent of time that a process waits for a disk, 0: not looked at */
+	uint64		rate;			/* bytes per second, 0: no limit; an upper bound of the pace */
+	/* percent of time that a process may wait for a disk, 0: not measured */
 	int			max_pressure;
-	TimestampTz pressure_at;	/* when the stall time was last looked at, */
-	uint64		stalled;		/* what it was then, microseconds, */
-	int64		arrived;		/* and the blocks that had come in */
+	TimestampTz pressure_at;	/* time of the last look at the stall time, */
+	uint64		stalled;		/* stall time then, microseconds, */
+	int64		arrived;		/* and blocks loaded by then */
 } Allowance;
 
-/* What the host has for a restore; see kernel/memory.h.  `others` are bytes of other clusters. */
+/* The memory of the host; see kernel/memory.h.  `others` returns bytes of other clusters. */
 extern void measure_memory(struct pc_memory *memory, uint64 *others);
 
-/* The budget of that, bytes. */
+/* The memory budget of a restore, bytes. */
 extern uint64 restore_budget(void);
 
-/* Begins; `most` 0 means no bound but the memory there is, `rate` 0 no limit. */
+/* Initialises; `most` 0: limited by the available memory alone, `rate` 0: no limit. */
 extern void allowance_begin(Allowance *allowance, uint64 most, uint64 rate, int max_pressure);
 
-/* The whole budget as it is known now, bytes. */
+/* The total budget by the last measurement, bytes. */
 extern uint64 allowance_budget(const Allowance *allowance);
 
-/* What is left of it, in blocks; measures again when much has come in since. */
+/* The unused part of the budget, in blocks; measures again after every MEASURE_AGAIN_BYTES. */
 extern int64 allowance_blocks_left(Allowance *allowance);
 
-/* Slows down while others wait for their disks; `arrived` blocks have come in so far. */
+/* Lowers the rate while processes wait for disks; `arrived` blocks have been loaded so far. */
 extern void allowance_adapt(Allowance *allowance, TimestampTz now, int64 arrived);
 
 #endif

@@ -1,11 +1,10 @@
 /*
- * buffer_worker.c - brings the shared buffers of one database back, once its blocks are in the page
- * cache
+ * buffer_worker.c - refills the shared buffers of one database from the page cache
  *
- * Reading a block into shared buffers takes its relation, and opening a relation takes a connection
- * to its database: so there is a worker for each database, one after another.  It only copies: a
- * block that is not in the page cache was over the budget, or has been reclaimed, and reading it
- * from its device would exceed the job's budget and rate.
+ * Reading a block into shared buffers requires its relation, and opening a relation requires a
+ * connection to its database: so there is one worker for each database, one after another.  It only
+ * copies from the page cache.  A block that is not there was over budget or has been reclaimed, and
+ * reading it from its device would exceed the job's budget and rate.
  */
 #include "buffer_worker.h"
 
@@ -32,38 +31,38 @@
 #include "kernel/page_cache.h"
 #include "segments.h"
 
-/* blocks read under one lock; whoever waits for it has it after that */
+/* blocks read under one lock, so that a conflicting session waits only for one batch */
 #define BATCH_BLOCKS 256
 
-/* how often a lock that somebody holds is tried, and how long between, microseconds */
+/* attempts to get a lock that another session holds, and microseconds between them */
 #define LOCK_TRIES 20
 #define LOCK_PAUSE 10000
 
-/* a segment of which that many reads failed is left */
+/* failed reads after which the worker skips the rest of a segment */
 #define MOST_ERRORS 10
 
-/* what a worker answers of a template */
+/* the answer of a worker about a template database */
 #define TEMPLATE "template"
 
-/* what a worker is told */
+/* a worker's argument, in bgw_extra */
 typedef struct BufferTask
 {
 	int32		job;
 	Oid			database;
-	bool		with_shared;	/* the shared catalogs too, which can be read from any database */
+	bool		with_shared;	/* also the shared catalogs, readable from any database */
 } BufferTask;
 
 typedef enum BatchResult
 {
 	BATCH_READ,
-	BATCH_FAILED,				/* by an error, at one block; the others may be read */
+	BATCH_FAILED,				/* one block raised an error; the others may be readable */
 	BATCH_SKIP,					/* the relation is gone, rewritten, or locked by another session */
-	BATCH_END					/* no buffer is unused any more, or the database is to be dropped */
+	BATCH_END					/* no unused buffer is left, or the database is being dropped */
 } BatchResult;
 
 PGDLLEXPORT void pg_residency_buffers_main(Datum unused);
 
-/* a DROP DATABASE holds its lock and waits for us to be gone */
+/* DROP DATABASE holds its lock while it waits until this worker is gone */
 static bool
 database_is_being_dropped(void)
 {
@@ -74,7 +73,7 @@ database_is_being_dropped(void)
 }
 
 /*
- * the relation of that file, locked; NULL when there is none any more or another session keeps it
+ * the relation of that file, locked; NULL when the relation is gone, or another session keeps it
  * locked
  */
 static Relation
@@ -105,7 +104,8 @@ open_relation_of(const SegmentId *id)
 }
 
 /*
- * which of the segment's blocks the page cache holds; false when it holds none, or cannot be asked
+ * maps the segment's blocks in the page cache; false when there is none, or the kernel returns an
+ * error
  */
 static bool
 map_cached(const SegmentId *id, uint32 blocks, uint8 *map)
@@ -125,7 +125,7 @@ map_cached(const SegmentId *id, uint32 blocks, uint8 *map)
 }
 
 /*
- * reads the next blocks of the map into shared buffers, from `*at` on; in a transaction of its own
+ * reads the next blocks of the map into shared buffers, from `*at` on, in the current transaction
  */
 static BatchResult
 read_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
@@ -145,7 +145,7 @@ read_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
 		*at = b + 1;
 		if (first + b >= end)
 			break;
-		/* pushing out what the foreground has read since would help nobody */
+		/* a restored block must not evict one that the foreground has read since the start */
 		if (!compat_have_free_buffer() || (n == 0 && database_is_being_dropped()))
 		{
 			relation_close(rel, NoLock);
@@ -157,14 +157,14 @@ read_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
 	return n == 0 || first + *at > end ? BATCH_SKIP : BATCH_READ;
 }
 
-/* one batch in a transaction of its own; an error is that block's loss, not the others' */
+/* one batch in a transaction of its own, so that an error costs one block only */
 static BatchResult
 try_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile BatchResult result = BATCH_SKIP;
 
-	/* between two batches nothing is locked */
+	/* the end of the transaction releases the lock between two batches */
 	StartTransactionCommand();
 	PG_TRY();
 	{
@@ -185,7 +185,10 @@ try_batch(const SegmentId *id, const uint8 *map, uint32 blocks, uint32 *at)
 	return result;
 }
 
-/* the blocks of one layer of a segment that are in the page cache; false when it is time to end */
+/*
+ * reads the blocks of one layer of a segment that are in the page cache; false when the worker must
+ * end
+ */
 static bool
 read_layer(const struct sf_segment *segment, enum sf_layer layer, int *errors)
 {
@@ -215,8 +218,8 @@ read_layer(const struct sf_segment *segment, enum sf_layer layer, int *errors)
 }
 
 /*
- * CREATE DATABASE wants its template to itself, and waits five seconds for that: such databases are
- * left at once, but for the few blocks of the shared catalogs.
+ * CREATE DATABASE requires that its template has no other user, and waits five seconds for that: so
+ * the worker leaves template databases at once, after the few blocks of the shared catalogs.
  */
 static bool
 is_template(void)
@@ -269,7 +272,7 @@ pg_residency_buffers_main(Datum unused)
 	plan = job_plan_read(&job);
 	template = is_template();
 
-	/* what was used often first, as long as there is room */
+	/* blocks used often come first, because unused buffers may run out */
 	for (int layer = SF_BUFFERS_HOT; layer >= SF_BUFFERS_COOL && go_on; layer--)
 		for (int i = 0; i < job.segments && go_on; i++)
 		{
@@ -278,14 +281,15 @@ pg_residency_buffers_main(Datum unused)
 				go_on = read_layer(&plan[i], (enum sf_layer) layer, &errors);
 		}
 	/*
-	 * that it came to its end, and whether it was to do anything, is all that the job wants to know
+	 * the job needs no more than this: that the worker completed, and whether the database is a
+	 * template
 	 */
 	job_answer_path(task.job, task.database, path);
 	snprintf(temporary, sizeof(temporary), "%s.new", path);
 	if (template)
 		answer = TEMPLATE;
 	else if (errors > 0)
-		answer = psprintf("%d reads failed, as the server's log tells", errors);
+		answer = psprintf("%d reads failed; see the server log", errors);
 	write_answer(temporary, path, answer, strlen(answer));
 	proc_exit(0);
 }
@@ -296,7 +300,7 @@ buffer_worker_default_database(void)
 	return Template1DbOid;
 }
 
-/* NULL when none is free */
+/* NULL when no background worker slot is free */
 static BackgroundWorkerHandle *
 start_worker(const BufferTask *task)
 {
@@ -331,7 +335,7 @@ buffer_worker_run(int job, Oid database, bool with_shared,
 
 	*is_template = false;
 	if (handle == NULL)
-		return "no background worker was free";
+		return "out of background worker slots";
 	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
 		if (wait(arg, 10000))
 		{
@@ -341,7 +345,7 @@ buffer_worker_run(int job, Oid database, bool with_shared,
 	job_answer_path(job, database, path);
 	answer = read_whole_file(path, &size);
 	if (answer == NULL)
-		return "its worker failed, as the server's log tells";
+		return "the worker failed; see the server log";
 	*is_template = strcmp(answer, TEMPLATE) == 0;
 	remove_file(path);
 	return *is_template || answer[0] == '\0' ? NULL : answer;

@@ -1,5 +1,5 @@
 /*
- * by_relation.c - what a snapshot wants, and what became of a job, summed by relation
+ * by_relation.c - the wanted blocks of a snapshot, and the outcome of a job, summed by relation
  */
 #include "pg_residency.h"
 
@@ -14,7 +14,7 @@
 #include "segment_restore.h"
 #include "snapshot.h"
 
-/* a relation's files, wherever its forks and segments are */
+/* identifies a relation across its forks and segments */
 typedef struct Place
 {
 	Oid			database;
@@ -31,7 +31,7 @@ typedef struct Sum
 	uint64		heat;
 } Sum;
 
-/* columns that say which relation it is */
+/* columns that identify the relation */
 #define WHICH_COLUMNS 8
 
 static HTAB *
@@ -84,7 +84,7 @@ PG_FUNCTION_INFO_V1(residency_snapshot_relations);
 Datum
 residency_snapshot_relations(PG_FUNCTION_ARGS)
 {
-	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
+	char	   *name = text_argument(fcinfo, 0, "snapshot name");
 	ReturnSetInfo *rsinfo = result_set(fcinfo, SNAPSHOT_SUM_COLUMNS);
 	ResidencySnapshot *snapshot = snapshot_load(name);
 	Names	   *names = names_read(names_path(&snapshot->id));
@@ -140,7 +140,7 @@ residency_job_relations(PG_FUNCTION_ARGS)
 	HASH_SEQ_STATUS all;
 	Sum		   *sum;
 
-	need_argument(fcinfo, 0, "the job's number");
+	need_argument(fcinfo, 0, "job number");
 	reader = job_reader_open(PG_GETARG_INT32(0));
 	while (job_reader_next(reader, &segment))
 	{

@@ -6,7 +6,7 @@
 
 #include "postgres.h"
 
-/* up to 18 other headers bring these three */
+/* up to 18 other headers include these three */
 #include "access/htup_details.h"
 #include "storage/lock.h"
 #include "utils/tuplestore.h"
@@ -58,7 +58,10 @@ typedef Oid RelFileNumber;
 #define compat_map_to_relfilenumber(oid, shared) RelationMapOidToFilenumber(oid, shared)
 #endif
 
-/* 17 has a timeout that ends workers, too, and that the owner of a database may set for it */
+/*
+ * from 17 on transaction_timeout applies to workers too, and the owner of a database may set it
+ * there
+ */
 static inline void
 compat_no_transaction_timeout(void)
 {
@@ -84,8 +87,8 @@ compat_init_tag(BufferTag *tag, Oid tablespace, Oid database,
 }
 
 /*
- * the path of a fork's first segment, in the temporary files of its session when it has such; from
- * 18 on relpath() returns a struct by value, of which no pointer may be kept
+ * The path of a fork's first segment; of a temporary relation, with the number of its session.
+ * From 18 on relpath() returns a struct by value, so no pointer to it may be kept.
  */
 static inline char *
 compat_relation_path(Relation rel, ForkNumber fork)
@@ -109,9 +112,9 @@ typedef uint32 compat_buffer_state;
 #endif
 
 /*
- * 19 has no list of unused buffers any more: there they are looked for, in the order in which its
- * clock sweep takes them.  One that is seen to be unused stays so until somebody needs a buffer, so
- * none is looked at twice.
+ * 19 removed the list of unused buffers.  So this looks for one, in the order in which the clock
+ * sweep takes them.  A buffer found unused remains so until a process needs one, so no buffer is
+ * examined twice.
  */
 #if PG_VERSION_NUM >= 190000
 static inline bool
@@ -128,12 +131,12 @@ compat_have_free_buffer(void)
 #define compat_have_free_buffer() have_free_buffer()
 #endif
 
-/* 19 calls it fast, as everybody's documentation does */
+/* 19 renamed CHECKPOINT_IMMEDIATE to CHECKPOINT_FAST */
 #ifndef CHECKPOINT_FAST
 #define CHECKPOINT_FAST CHECKPOINT_IMMEDIATE
 #endif
 
-/* from 17 on an extension's waits have names of their own */
+/* from 17 on an extension's wait events have names of their own */
 static inline uint32
 compat_wait_event(const char *name)
 {

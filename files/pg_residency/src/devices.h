@@ -10,17 +10,17 @@
 
 #include "kernel/probe.h"
 
-/* what is known of a device, by the number that the files on it tell */
+/* a device, identified by st_dev of the files on it */
 typedef struct Device
 {
 	dev_t		number;
 	struct pc_flight flight;
 	uint32		request_bytes;
 	bool		measured;		/* by this restore */
-	struct pc_speed speed;		/* requests 0: not known */
+	struct pc_speed speed;		/* requests 0: unknown */
 } Device;
 
-/* tablespaces on more devices of their own than anybody has: they share the last place */
+/* devices beyond this number share the last place */
 #define MAX_DEVICES 16
 
 /* large: not for the stack; zero-initialised */
@@ -33,7 +33,7 @@ typedef struct Devices
 /* the device of that number; looked up once in a restore */
 extern Device *device_numbered(Devices *devices, dev_t number);
 
-/* waits until the oldest request of all has come in */
+/* waits until the oldest request of all devices has completed */
 extern void await_any_device(Devices *devices);
 
 #endif

@@ -1,6 +1,5 @@
 /*
- * directory.c - pg_residency/ in the data directory: its locks, and its files, read and written
- * whole
+ * directory.c - pg_residency/ in the data directory: its locks, and reading and writing whole files
  */
 #include "directory.h"
 
@@ -16,10 +15,10 @@
 
 #define LOCK_PATH RESIDENCY_TEMP_PREFIX ".lock"
 
-/* milliseconds between two tries of a lock */
+/* milliseconds between two attempts to get a lock */
 #define LOCK_PAUSE 10
 
-/* far more than any file of ours, and little enough to be read whole */
+/* larger than any file of the extension, and small enough to be read as a whole */
 #define LARGEST_FILE ((off_t) 4 * 1024 * 1024 * 1024)
 
 static int
@@ -37,14 +36,15 @@ open_lock_file(int flags)
 		return -1;
 	}
 	/*
-	 * who may read it could hold a shared lock, and keep us waiting: the group, in older versions
+	 * a user who may read the file could hold a shared lock and block the server: older versions
+	 * let the group read it
 	 */
 	if (fstat(fd, &st) == 0 && (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
 		(void) fchmod(fd, S_IRUSR | S_IWUSR);
 	return fd;
 }
 
-/* false, with errno set, when it cannot be written */
+/* false, with errno set, when the write fails */
 static bool
 write_tag(int fd, ResidencyLock which, int32 tag)
 {
@@ -94,7 +94,8 @@ residency_lock(ResidencyLock which, int32 tag, int patience)
 	for (int waited = 0;; waited += LOCK_PAUSE)
 	{
 		/*
-		 * the lock belongs to the open file: looking at it from here meanwhile does not give it up
+		 * an OFD lock belongs to the open file: opening the file elsewhere in this process does not
+		 * release it
 		 */
 		fd = open_lock_file(O_RDWR | O_CREAT);
 		if (try_lock(fd, which, tag))
@@ -128,7 +129,7 @@ residency_tag(int lock, ResidencyLock which)
 {
 	int32		tag;
 
-	/* the file of an older version is shorter */
+	/* the file of an older version has fewer tags */
 	return pg_pread(lock, &tag, sizeof(tag), which * sizeof(tag)) == sizeof(tag) ? tag : 0;
 }
 
@@ -139,7 +140,10 @@ residency_set_tag(int lock, ResidencyLock which, int32 tag)
 		report_write_error(LOCK_PATH);
 }
 
-/* what has been opened, whole; -1 with errno set when it cannot be read, or is none of our files */
+/*
+ * reads the whole file; -1 with errno set when that fails, or it is not a regular file of plausible
+ * size
+ */
 static ssize_t
 read_opened(int fd, char **data)
 {
@@ -221,7 +225,7 @@ read_whole_file(const char *path, size_t *size)
 void
 report_write_error(const char *path)
 {
-	/* a write that was cut short sets none */
+	/* a short write does not set errno */
 	if (errno == 0)
 		errno = ENOSPC;
 	ereport(ERROR,
@@ -230,7 +234,7 @@ report_write_error(const char *path)
 	pg_unreachable();
 }
 
-/* the reason is in errno */
+/* expects the reason in errno */
 static void
 give_up_writing(const char *temporary, const char *path)
 {

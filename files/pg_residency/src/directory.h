@@ -1,78 +1,73 @@
 /*
- * directory.h - pg_residency/ in the data directory: its locks, and its files, read and written
- * whole
+ * directory.h - pg_residency/ in the data directory: its locks, and reading and writing whole files
  */
 #ifndef RESIDENCY_DIRECTORY_H
 #define RESIDENCY_DIRECTORY_H
 
 #include "postgres.h"
 
-/* below the data directory, which is where a server process's relative paths begin */
+/* relative to the data directory, which is the working directory of a server process */
 #define RESIDENCY_DIR "pg_residency"
 
-/* base backups pass over names that begin like this, in any directory */
+/* base backups skip names with this prefix, in any directory */
 #define RESIDENCY_TEMP_PREFIX RESIDENCY_DIR "/pgsql_tmp"
 
-/*
- * a lock is held by the kernel for an open file, so it ends with the process, whichever way that
- * ends
- */
+/* the kernel binds a lock to an open file, so it ends with the process, however that ends */
 typedef enum ResidencyLock
 {
 	LOCK_RESTORE,				/* while a job runs; the tag is its number */
 	LOCK_START,					/* while a job is started; the tag is its number, 0 at first */
 	LOCK_SNAPSHOT,				/* while the directory's snapshots change */
-	LOCK_NAMES,					/* while databases are asked for names; taken last */
-	LAST_JOB					/* no lock: the tag is the last number that a job was given */
+	LOCK_NAMES,					/* while relation names are collected; taken after the others */
+	LAST_JOB					/* no lock: the tag is the number of the last job */
 } ResidencyLock;
 
 /*
- * Takes a lock and notes the tag beside it.  The descriptor, which holds the lock until it is
- * closed or the process ends; -1 when another process has had it for that many milliseconds.
+ * Takes a lock and writes its tag.  Returns the descriptor, which holds the lock until it is closed
+ * or the process ends; -1 when another process holds the lock for `patience` milliseconds.
  */
 extern int	residency_lock(ResidencyLock which, int32 tag, int patience);
 
-/* whether a process has the lock with that tag */
+/* whether a process holds the lock with that tag */
 extern bool residency_is_locked(ResidencyLock which, int32 tag);
 
 /*
- * Read and write the tag of any lock; `lock` is the descriptor of one that the caller holds.  A tag
- * that was never written is 0.
+ * Read and write the tag of any lock; `lock` is the descriptor of a lock that the caller holds.  A
+ * tag that was never written is 0.
  */
 extern int32 residency_tag(int lock, ResidencyLock which);
 extern void residency_set_tag(int lock, ResidencyLock which, int32 tag);
 
-/* The whole file in palloc'd memory, with a 0 byte behind it; NULL when it is not there. */
+/* The whole file in palloc'd memory, with a 0 byte appended; NULL when the file does not exist. */
 extern char *read_whole_file(const char *path, size_t *size);
 
 /*
- * The same, but any other failure is left in `error`, an errno, and NULL returned; else that is 0.
+ * The same without an error: for any other failure, returns NULL and sets `error` to the errno;
+ * otherwise `error` is 0.
  */
 extern char *try_read_whole_file(const char *path, size_t *size, int *error);
 
 typedef void (*FileWriter) (const char *temporary, const char *path, const char *data,
 							size_t size);
 
-/*
- * Writes a file under a temporary name, syncs it and gives it its name.
- */
+/* Writes a file under a temporary name, syncs and renames it. */
 extern void write_whole_file(const char *temporary, const char *path, const char *data,
 							 size_t size);
 
 /*
- * The same for a process that waits for it now: it is not synced, and no error when that process
- * waits no more and has removed it.
+ * The same for a process that waits for the file: the file is not synced, and it is no error when
+ * that process has stopped waiting and removed it.
  */
 extern void write_answer(const char *temporary, const char *path, const char *data,
 						 size_t size);
 
-/* Removes a file; false when there was none. */
+/* Removes a file; false when it does not exist. */
 extern bool remove_file(const char *path);
 
-/* Removes the files whose names begin like that. */
+/* Removes the files whose names begin with the prefix. */
 extern void remove_files_beginning(const char *prefix);
 
-/* "could not write file x", also for a write that was cut short */
+/* "could not write file x", also for a short write */
 extern void report_write_error(const char *path) __attribute__((noreturn));
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * evict.c - takes a relation out of the page cache
+ * evict.c - evicts a relation from the page cache
  */
 #include "pg_residency.h"
 
@@ -15,9 +15,9 @@
 #include "relations.h"
 
 /*
- * What is dirty goes only when it has been written, which the advice itself starts where a
- * checkpoint did not (a standby's may write nothing).  So it is repeated, until nothing went for
- * that many rounds.
+ * The kernel evicts dirty pages only after it has written them.  The advice itself starts that
+ * where a checkpoint did not (a standby's may write nothing).  So the advice is repeated until
+ * nothing was evicted for that many rounds.
  */
 #define PAUSE_MS 100
 #define IDLE_ROUNDS_WRITTEN 2
@@ -25,7 +25,7 @@
 
 typedef struct Eviction
 {
-	SegmentId  *forks;			/* their segment is 0 */
+	SegmentId  *forks;			/* with segment 0 */
 	int			nforks;
 	int			room;
 } Eviction;
@@ -55,8 +55,8 @@ add_storage(Eviction *eviction, Relation rel)
 }
 
 /*
- * a relation with its indexes, its TOAST table and that one's indexes, each of which may have been
- * dropped meanwhile
+ * a relation with its indexes, its TOAST table and the indexes of that, each of which another
+ * session may have dropped
  */
 static void
 add_part(Eviction *eviction, Oid relid)
@@ -76,8 +76,8 @@ add_part(Eviction *eviction, Oid relid)
 }
 
 /*
- * all that the relation named means; its files stay its own to the end of the transaction, as with
- * every reader
+ * adds the relation with all that belongs to it.  The lock lasts until the end of the transaction,
+ * as for every reader, so the files remain the relation's.
  */
 static void
 add_relation(Eviction *eviction, Oid relid)
@@ -89,13 +89,13 @@ add_relation(Eviction *eviction, Oid relid)
 	if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is a temporary relation", RelationGetRelationName(rel))));
+				 errmsg("cannot evict temporary relation \"%s\"", RelationGetRelationName(rel))));
 	foreach(cell, with_partitions(rel))
 		add_part(eviction, lfirst_oid(cell));
 	relation_close(rel, NoLock);
 }
 
-/* each of the segment files: asks the kernel to drop it, if told to, and counts */
+/* counts each of the segment files; with `evict`, advises the kernel to evict it first */
 static Tally
 visit_files(const Eviction *eviction, bool evict)
 {
@@ -146,14 +146,14 @@ residency_evict(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("the relation must not be null")));
+				 errmsg("relation must not be null")));
 	tupdesc = result_row(fcinfo, 6);
 	relid = PG_GETARG_OID(0);
 	eviction.forks = palloc(eviction.room * sizeof(SegmentId));
 	add_relation(&eviction, relid);
 
 	before = visit_files(&eviction, false);
-	/* never a sync of ours: it could swallow a write error that the checkpointer must see */
+	/* never fsync here: it could swallow a write error that the checkpointer must see */
 	if (before.dirty != 0)
 		RequestCheckpoint(CHECKPOINT_FAST | CHECKPOINT_FORCE | CHECKPOINT_WAIT);
 	after = visit_files(&eviction, true);

@@ -1,8 +1,8 @@
 /*
- * former.c - functions of former versions' SQL that this version does not have
+ * former.c - functions of former versions' SQL that this version no longer has
  *
- * Until ALTER EXTENSION UPDATE has run, a database still has them: an error that says so is better
- * than a symbol that cannot be found.
+ * Until ALTER EXTENSION UPDATE has run, a database still has them: an explicit error is better than
+ * a missing symbol.
  */
 #include "pg_residency.h"
 
@@ -13,8 +13,9 @@ report_former(const char *function)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("function %s() is gone: snapshots have the names of their relations", function),
-			 errhint("Run ALTER EXTENSION pg_residency UPDATE in this database, and call "
+			 errmsg("function %s() is no longer supported", function),
+			 errdetail("Snapshots contain the names of their relations."),
+			 errhint("Run ALTER EXTENSION pg_residency UPDATE in this database, then call "
 					 "residency_snapshot_names().")));
 }
 

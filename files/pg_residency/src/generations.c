@@ -15,14 +15,11 @@
 #define SUFFIX ".snapshot"
 #define NAMES_SUFFIX ".names"
 
-/*
- * the last generation of each name that was dropped, a line each, so that its numbers are never
- * used again
- */
+/* the highest dropped generation of each name, one per line, so that no number is used twice */
 #define DROPPED_PATH RESIDENCY_DIR "/dropped"
 #define MOST_DROPPED 1000
 
-/* [A-Za-z0-9][A-Za-z0-9_.-]{0,62}, so that no name can leave the directory or hide in it */
+/* [A-Za-z0-9][A-Za-z0-9_.-]{0,62}: no name can leave the directory or be a hidden file */
 static bool
 name_is_valid(const char *name, size_t n)
 {
@@ -47,8 +44,8 @@ parse_name(const char *text, Generation *g, bool generation_allowed)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_NAME),
 				 errmsg("invalid snapshot name \"%s\"", text),
-				 errhint("A name has 1 to 63 letters, digits, \"_\", \".\" or \"-\" and begins with a letter or digit%s.",
-						 generation_allowed ? "; \"name@3\" means its generation 3" : "")));
+				 errhint("Use 1 to 63 letters, digits, \"_\", \".\" or \"-\", beginning with a letter or digit.%s",
+						 generation_allowed ? " Append \"@3\" for generation 3." : "")));
 	memcpy(g->name, text, n);
 	g->name[n] = '\0';
 	g->generation = (int) generation;
@@ -122,16 +119,16 @@ report_unknown(const char *name)
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("snapshot \"%s\" does not exist", name),
-			 names.len > 0 ? errhint("The snapshots here are: %s.", names.data) :
-			 errhint("There is none here; residency_snapshot() takes one.")));
+			 names.len > 0 ? errhint("The existing snapshots are: %s.", names.data) :
+			 errhint("There are no snapshots yet. Call residency_snapshot() to take one.")));
 	pg_unreachable();
 }
 
 /* --- numbers --- */
 
 /*
- * the last number of that name that was ever dropped, 0 when there is none; text is the file's, or
- * NULL
+ * the highest dropped generation of that name, 0 when there is none; `text` is the file's content
+ * or NULL
  */
 static int
 last_dropped(const char *text, const char *name)
@@ -187,8 +184,8 @@ next_generation(const char *name, const Generation *list, int count)
 	if (last == PG_INT32_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("snapshot \"%s\" has used up its generation numbers", name),
-				 errhint("Choose another name.")));
+				 errmsg("out of generation numbers for snapshot \"%s\"", name),
+				 errhint("Use another snapshot name.")));
 	return last + 1;
 }
 

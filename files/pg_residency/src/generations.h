@@ -11,7 +11,7 @@
 typedef struct Generation
 {
 	char		name[SF_NAME_BYTES];
-	int			generation;		/* 0: the one that the bare name means */
+	int			generation;		/* 0: the current generation */
 } Generation;
 
 /* name@generation */
@@ -20,26 +20,26 @@ typedef struct Generation
 /* Splits "name" or "name@3"; any other text is an error. */
 extern void parse_name(const char *text, Generation *g, bool generation_allowed);
 
-/* Every snapshot here, by name and generation. */
+/* Every snapshot in this data directory, by name and generation. */
 extern Generation *list_generations(int *count);
 
-/* The number of the next one; none is ever used again. */
+/* The number of the next generation; no number is used twice. */
 extern int	next_generation(const char *name, const Generation *list, int count);
 
-/* Remembers the number of a generation that is about to be dropped. */
+/* Remembers the number of a generation before it is dropped. */
 extern void remember_dropped(const Generation *g);
 
-/* Removes the file and its relations' names; false when it was not there. */
+/* Removes a generation's file and its names file; false when the snapshot does not exist. */
 extern bool generation_remove(const Generation *g);
 
-/* Removes names whose snapshot is not there: their writer was killed between the two. */
+/* Removes names files without a snapshot: their writer was killed between the two renames. */
 extern void remove_orphaned_names(void);
 
-/* The paths of the file, and of the one with its relations' names; palloc'd. */
+/* The paths of a snapshot and of its names file; palloc'd. */
 extern char *snapshot_path(const Generation *g);
 extern char *names_path(const Generation *g);
 
-/* The error for a name that there is no snapshot of. */
+/* Raises the error for a name without a snapshot. */
 extern void report_unknown(const char *name) __attribute__((noreturn));
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * host_ledger.c - what the clusters of one host agree on
+ * host_ledger.c - coordinates the clusters of one host
  */
 #include "host_ledger.h"
 
@@ -21,19 +21,19 @@
 #define CLUSTERS 32
 #define DEVICES 32
 
-/* names in /dev/shm that are looked at: anybody can make any number of them */
+/* a bound for the scan of /dev/shm, where any user can create any number of files */
 #define NAMES_LOOKED_AT 10000
 
 /* bytes of the lock file */
 #define LOCK_TURN 0
 #define LOCK_LEDGER 1
 
-/* milliseconds that the ledger's lock is waited for: who has it writes some kilobytes */
+/* milliseconds to wait for the ledger's lock, whose holder writes only some kilobytes */
 #define LEDGER_PATIENCE 200
 
 /*
- * How long what a cluster restored is held to be its own.  After that what was used is on the
- * kernel's active list, and counted there, and what was not may go.
+ * How long restored blocks count as the cluster's own.  After that, used blocks are on the kernel's
+ * active list and counted there, and unused ones may be reclaimed.
  */
 #define REMEMBERED_SECONDS 3600
 
@@ -42,11 +42,11 @@ typedef struct Entry
 	uint64		cluster;		/* 0: free */
 	uint64		bytes;			/* resident when its restore ended */
 	int64		at;				/* seconds since 1970, of the entry's last change */
-	/* its pid: what a server that is gone had cached is nobody's any more */
+	/* its PID: file cache of a stopped server belongs to no cluster */
 	int64		postmaster;
-	int64		claimed_at;		/* TimestampTz, 0: it does not want the turn */
-	int64		pid;			/* of the process that wants it, */
-	int64		holds;			/* or has it */
+	int64		claimed_at;		/* TimestampTz, 0: no claim */
+	int64		pid;			/* of the process that claims the turn */
+	int64		holds;			/* whether that process has the turn */
 	char		directory[256]; /* data directory */
 } Entry;
 
@@ -59,12 +59,15 @@ typedef struct MeasuredDevice
 typedef struct Ledger
 {
 	uint32		magic;
-	uint32		size;			/* of this struct, for other versions */
+	uint32		size;			/* of this struct; differs in other versions */
 	Entry		entries[CLUSTERS];
 	MeasuredDevice devices[DEVICES];
 } Ledger;
 
-/* of this host the data directory is unique, where several clusters may be copies of one */
+/*
+ * on one host the data directory is unique; several clusters may be copies with the same system
+ * identifier
+ */
 static uint64
 this_cluster(void)
 {
@@ -75,7 +78,7 @@ this_cluster(void)
 	return ((uint64) st.st_dev << 40) ^ (uint64) st.st_ino;
 }
 
-/* A regular file of that user, with one name, that no other user can write to. */
+/* A regular file of that user, with one hard link, and not writable by other users. */
 static bool
 is_sound(int fd, uid_t uid, mode_t forbidden)
 {
@@ -85,7 +88,7 @@ is_sound(int fd, uid_t uid, mode_t forbidden)
 		(st.st_mode & forbidden) == 0 && st.st_size <= (off_t) sizeof(Ledger);
 }
 
-/* one of our own two files; -1 where it cannot be had, or is not what it should be */
+/* opens one of this user's two files; -1 when that fails, or the file is not sound */
 static int
 open_own(const char *suffix, mode_t mode)
 {
@@ -103,7 +106,7 @@ open_own(const char *suffix, mode_t mode)
 		if (fd < 0 && errno == EEXIST)
 			fd = open(path, flags);
 		else if (fd >= 0)
-			/* it is new, and the umask took away what others may read */
+			/* the umask may have removed the read permission of other users from the new file */
 			(void) fchmod(fd, mode);
 	}
 	if (fd >= 0 && is_sound(fd, geteuid(), (mode_t) 07777 & ~mode))
@@ -113,8 +116,9 @@ open_own(const char *suffix, mode_t mode)
 		close(fd);
 	if (!said && save_errno != ENOENT)
 		ereport(LOG,
-				(errmsg("file \"%s\" cannot be used, so restores of other clusters on this host are not noticed", path),
-				 errhint("Remove it: it has to be a regular file of the server's user, with one name and mode %03o.",
+				(errmsg("could not use ledger file \"%s\"", path),
+				 errdetail("Restores of this cluster and of other clusters on this host are not coordinated."),
+				 errhint("Remove the file. It must be a regular file owned by the server's user, with one hard link and mode %03o.",
 						 (unsigned) mode)));
 	said = true;
 	return -1;
@@ -128,7 +132,7 @@ lock_byte(int fd, off_t byte)
 	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-/* whatever is in the file, the ledger's texts have an end and are printable */
+/* reads a ledger; whatever the file contains, the texts are terminated and printable */
 static bool
 read_ledger(int fd, Ledger *ledger)
 {
@@ -147,7 +151,7 @@ read_ledger(int fd, Ledger *ledger)
 	return true;
 }
 
-/* our own ledger, as it is; false when there is none, and then it is empty */
+/* reads this user's ledger; false when there is none, and then the ledger is empty */
 static bool
 read_own(Ledger *ledger)
 {
@@ -161,7 +165,7 @@ read_own(Ledger *ledger)
 	return read_it;
 }
 
-/* the cluster's own entry, or else the one that was not changed for longest */
+/* the cluster's own entry, otherwise the least recently changed one */
 static Entry *
 entry_of(Ledger *ledger, uint64 cluster)
 {
@@ -182,8 +186,8 @@ entry_of(Ledger *ledger, uint64 cluster)
 }
 
 /*
- * Changes our own ledger, which other clusters of this user change too.  Nothing when that cannot
- * be.
+ * Changes this user's ledger under its lock, which other clusters of the user take too.  Without
+ * the files or the lock, nothing is changed: a restore does not depend on the ledger.
  */
 static void
 change_ledger(void (*change) (Ledger *ledger, Entry *mine, void *arg), void *arg)
@@ -216,7 +220,7 @@ change_ledger(void (*change) (Ledger *ledger, Entry *mine, void *arg), void *arg
 		close(fd);
 }
 
-/* whether the process is there, and that user's */
+/* whether the process exists and belongs to that user */
 static bool
 is_alive(int64 pid, uid_t uid)
 {
@@ -296,7 +300,7 @@ find_holder(const Ledger *ledger, HostTurn *turn)
 			note_ahead(turn, &ledger->entries[i]);
 }
 
-/* notes the earliest claim of another user's clusters, if it is before what the turn has noted */
+/* notes the earliest claim of another user's clusters, if it is earlier than the noted one */
 static void
 find_ahead(const Ledger *ledger, uid_t uid, void *arg)
 {
@@ -318,7 +322,7 @@ host_turn_take(HostTurn *turn, int foreign_wait)
 	int			fd = open_own(".lock", 0600);
 	Ledger	   *ledger;
 
-	/* nothing to agree by */
+	/* without a lock file the clusters cannot be coordinated */
 	if (fd < 0)
 		return true;
 	if (!turn->claimed)
@@ -344,7 +348,7 @@ host_turn_take(HostTurn *turn, int foreign_wait)
 		look_at_others(find_ahead, turn);
 		if (turn->ahead_since != 0 && turn->ahead_since < turn->since)
 		{
-			/* not with the lock: who is ahead may wait for another cluster of this user */
+			/* keep no lock: the cluster ahead may be waiting for another cluster of this user */
 			close(fd);
 			return false;
 		}
@@ -412,10 +416,10 @@ note_bytes(Ledger *ledger, Entry *mine, void *arg)
 	const Noted *noted = arg;
 	int64		now = (int64) time(NULL);
 
-	/* what was restored long ago, or for a server that has been restarted since, counts no more */
+	/* earlier blocks no longer count after REMEMBERED_SECONDS or a restart of the server */
 	if (mine->postmaster != PostmasterPid || mine->at < now - REMEMBERED_SECONDS)
 		mine->bytes = 0;
-	/* a job of a part leaves the rest as it was */
+	/* a job that restores a part leaves the rest as it is */
 	if (noted->add)
 		mine->bytes += Min(noted->bytes, PG_UINT64_MAX - mine->bytes);
 	else

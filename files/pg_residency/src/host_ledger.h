@@ -1,12 +1,12 @@
 /*
- * host_ledger.h - what the clusters of one host agree on: whose turn it is to restore, how much
+ * host_ledger.h - coordinates the clusters of one host: whose turn it is to restore, how much
  * memory the others have filled, and how fast the devices are
  *
- * For each operating system user there are two files in /dev/shm, which goes when the page cache
- * does, at a reboot: pgfleet.pg_residency.<uid>, which everybody may read and only that user
- * writes, and pgfleet.pg_residency.<uid>.lock, which only that user can open.  What another user's
- * file says is believed for a bounded delay and a bounded share of the memory, and nothing else.
- * A file that is not what it should be is left alone; then the cluster is on its own.
+ * Each operating system user has two files in /dev/shm, which is emptied at a reboot, as is the
+ * page cache.  Every user may read pgfleet.pg_residency.<uid>, but only its owner may write to it.
+ * Only its owner can open pgfleet.pg_residency.<uid>.lock.  The ledger of another user can cause
+ * only a bounded delay and take a bounded share of the memory.  An unsound file is not used; the
+ * cluster then restores without coordination.
  */
 #ifndef RESIDENCY_HOST_LEDGER_H
 #define RESIDENCY_HOST_LEDGER_H
@@ -26,34 +26,38 @@ typedef struct HostTurn
 	bool		claimed;
 	bool		taken;
 	TimestampTz since;			/* of the claim */
-	/* for whom it waits: */
-	char		directory[256]; /* that cluster's data directory, printable ASCII */
+	/* the cluster that it waits for: */
+	char		directory[256]; /* data directory, printable ASCII */
 	int32		pid;
 	TimestampTz ahead_since;
 } HostTurn;
 
 /*
- * Tries to take the turn.  False while another cluster has it, or asked first: `turn` says which.
- * One of another operating system user is waited for until `foreign_wait` seconds after the claim.
+ * Tries to take the turn.  False while another cluster has it or claimed it earlier: `turn`
+ * identifies that cluster.  The turn waits for a cluster of another operating system user at most
+ * `foreign_wait` seconds from the claim.
  */
 extern bool host_turn_take(HostTurn *turn, int foreign_wait);
 
-/* Gives back what was taken, or only claimed. */
+/* Releases the turn or withdraws the claim. */
 extern void host_turn_end(HostTurn *turn);
 
 /*
- * Bytes of the page cache that belong to the host's other clusters, by their restores of late: of
- * this operating system user, who is believed, and of others, who could say anything.
+ * Bytes of the page cache that the recent restores of the host's other clusters filled: those of
+ * this operating system user, whose ledger is trusted, and those of other users, whose ledgers are
+ * not.
  */
 extern void host_others_bytes(uint64 *own_user, uint64 *other_users);
 
-/* Notes what this cluster's restore has made resident, in all or in addition. */
+/*
+ * Notes the bytes that this cluster's restore has made resident, in total or (`add`) in addition.
+ */
 extern void host_note_bytes(uint64 bytes, bool add);
 
-/* How fast the device was found to be since the host started; false when that is not known. */
+/* The speed of the device as measured since the host was started; false when it is unknown. */
 extern bool host_device_speed(dev_t device, struct pc_speed *speed);
 
-/* Remembers it for this user's clusters, until the host is started anew. */
+/* Stores that speed for this user's clusters until the next reboot. */
 extern void host_note_device(dev_t device, const struct pc_speed *speed);
 
 #endif

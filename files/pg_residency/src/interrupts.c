@@ -1,5 +1,5 @@
 /*
- * interrupts.c - one policy for waits and interrupts, of sessions and of workers
+ * interrupts.c - one policy for waits and interrupts, for sessions and workers
  */
 #include "interrupts.h"
 
@@ -17,7 +17,9 @@
 void
 sleep_or_wake(long microseconds, uint32 wait_event)
 {
-	/* a latch cannot wait for less than a millisecond, in which a fast device reads megabytes */
+	/*
+	 * WaitLatch() cannot wait for less than a millisecond, in which a fast device reads megabytes
+	 */
 	if (microseconds < 1000)
 	{
 		pgstat_report_wait_start(wait_event);
@@ -37,7 +39,10 @@ session_wait(void *arg, long microseconds)
 {
 	if (microseconds > 0 && !InterruptPending)
 		sleep_or_wake(microseconds, *(uint32 *) arg);
-	/* where they are held off CHECK_FOR_INTERRUPTS() does nothing, and the caller would not end */
+	/*
+	 * While interrupts are held off, CHECK_FOR_INTERRUPTS() does nothing, and the caller would loop
+	 * forever.
+	 */
 	return InterruptPending && INTERRUPTS_CAN_BE_PROCESSED();
 }
 

@@ -1,5 +1,5 @@
 /*
- * job.c - works off a job: waits for its turn, restores, and says how it ended
+ * job.c - runs a job: waits for its turn, restores, and records the outcome
  */
 #include "job.h"
 
@@ -17,13 +17,13 @@
 #include "job_buffers.h"
 #include "job_lanes.h"
 
-/* how often a running job's state is written, microseconds */
+/* microseconds between two writes of a running job's state */
 #define WRITE_EVERY 200000
 
-/* the last job's process may be about to end, the job being done already; milliseconds */
+/* milliseconds to wait for the process of the previous job, which may be done but not yet ended */
 #define TURN_PATIENCE 5000
 
-#define TERMINATED "its worker was terminated, as by a shutdown of the server"
+#define TERMINATED "the worker was terminated, for example by a server shutdown"
 #define CANCELED "canceled by residency_cancel()"
 
 /* --- ending --- */
@@ -36,9 +36,9 @@ end_job(Run *run, JobState state, const char *message)
 }
 
 /*
- * True when the job must end; its state and message then say why.  Sleeps before that, 0 for not at
- * all.  It raises no error: who waits has things to give back.  So the interrupts are looked at
- * here, and those that end a process are the only ones that one without a database hears of.
+ * True when the job must end; its state and message then contain the reason.  Sleeps first, unless
+ * `microseconds` is 0.  It raises no error, because its callers have resources to release.  So it
+ * checks the interrupts itself; a process without a database receives only those that end it.
  */
 static bool
 run_wait(void *arg, long microseconds)
@@ -58,8 +58,8 @@ run_wait(void *arg, long microseconds)
 		end_job(run, JOB_CANCELED, CANCELED);
 	else if (run->deadline != 0 && now >= run->deadline)
 		end_job(run, JOB_CANCELED,
-				psprintf("its time limit of %d s was reached", run->job.settings.time_limit));
-	/* an end is written with its time, when everything has been given back */
+				psprintf("the time limit of %d s was reached", run->job.settings.time_limit));
+	/* the final state is written with its time, after all resources have been released */
 	if (job_is_alive(&run->job) && now - run->written_at >= WRITE_EVERY)
 	{
 		if (!PostmasterIsAlive())
@@ -68,7 +68,7 @@ run_wait(void *arg, long microseconds)
 			(int64) Min(allowance_budget(&run->control.allowance), (uint64) PG_INT64_MAX);
 		if (!job_try_write(run->fd, &run->job))
 			end_job(run, JOB_FAILED,
-					psprintf("its state could not be written: %s", strerror(errno)));
+					psprintf("could not write the state of the job: %s", strerror(errno)));
 		run->written_at = now;
 	}
 	return !job_is_alive(&run->job);
@@ -89,8 +89,7 @@ run_progress(void *arg, uint32 blocks)
 /* --- the job --- */
 
 /*
- * one restore at a time in a cluster; the lock is held until the process ends, whichever way it
- * does
+ * A cluster runs one restore at a time.  The lock lasts until the process ends, however that ends.
  */
 static void
 take_cluster(Run *run)
@@ -98,12 +97,12 @@ take_cluster(Run *run)
 	if (residency_lock(LOCK_RESTORE, run->job.job, TURN_PATIENCE) < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("another restore is running")));
+				 errmsg("another restore is already running")));
 }
 
 /*
- * one restore at a time on a host: the others wait for their turn, and for the memory that is left
- * then
+ * A host runs one restore at a time: the others wait for their turn, and for the memory that
+ * remains then.
  */
 static void
 take_host(Run *run)
@@ -113,10 +112,11 @@ take_host(Run *run)
 		char		message[sizeof(run->job.message)];
 
 		if (run->turn.pid != 0)
-			snprintf(message, sizeof(message), "waits for the restore of \"%s\" (pid %d) since %s",
+			snprintf(message, sizeof(message),
+					 "waiting for the restore of \"%s\" (PID %d) since %s",
 					 run->turn.directory, run->turn.pid, timestamptz_to_str(run->turn.since));
 		else
-			snprintf(message, sizeof(message), "waits for another restore on this host since %s",
+			snprintf(message, sizeof(message), "waiting for another restore on this host since %s",
 					 timestamptz_to_str(run->turn.since));
 		if (run->job.state != JOB_WAITING || strcmp(message, run->job.message) != 0)
 		{
@@ -132,19 +132,22 @@ take_host(Run *run)
 	run->job.started_at = GetCurrentTimestamp();
 }
 
-static void
+/* false: the starter abandoned the job meanwhile and removed its files */
+static bool
 begin_run(Run *run, int number)
 {
 	const JobSettings *settings = &run->job.settings;
 
 	run->fd = job_open(number);
+	if (run->fd < 0)
+		return false;
 	run->wait_event = compat_wait_event("ResidencyRestore");
 	run->job.pid = MyProcPid;
 	run->job.started_at = GetCurrentTimestamp();
 	if (settings->time_limit > 0)
 		run->deadline = run->job.started_at + (TimestampTz) settings->time_limit * USECS_PER_SEC;
 	run->window = settings->aggressive ? pc_aggressive : pc_gentle;
-	/* blocked in the kernel we would feel ourselves as pressure */
+	/* a process blocked in the kernel would itself add to the I/O pressure */
 	run->window.blocks_in_kernel = settings->max_io_pressure == 0;
 	run->control.window = &run->window;
 	run->control.gap_blocks = settings->gap_blocks;
@@ -152,8 +155,12 @@ begin_run(Run *run, int number)
 	run->control.blocked = run_blocked;
 	run->control.progress = run_progress;
 	run->control.arg = run;
-	/* the kernel rounds sleeps up by 50 microseconds, in which a fast device reads 100 KiB */
+	/*
+	 * the default timer slack delays a sleep by 50 microseconds, in which a fast device reads 100
+	 * KiB
+	 */
 	(void) prctl(PR_SET_TIMERSLACK, 1000UL);
+	return true;
 }
 
 static void
@@ -178,7 +185,7 @@ work_off(Run *run)
 		run->job.state = JOB_DONE;
 }
 
-/* a process that ends in the middle, by FATAL, leaves its job as interrupted */
+/* a process that ends early, by FATAL, marks its job as interrupted */
 static void
 end_by_exit(int code, Datum arg)
 {
@@ -204,8 +211,9 @@ job_run(int number)
 	memset(run, 0, sizeof(*run));
 	run->context = context;
 	if (!job_read(number, &run->job) || run->job.state != JOB_STARTING)
-		return;					/* its starter gave up on it */
-	begin_run(run, number);
+		return;					/* the starter abandoned the job */
+	if (!begin_run(run, number))
+		return;
 	before_shmem_exit(end_by_exit, PointerGetDatum(run));
 	PG_TRY();
 	{
@@ -216,7 +224,7 @@ job_run(int number)
 		ErrorData  *error;
 
 		MemoryContextSwitchTo(context);
-		/* its starter gave up meanwhile, and took its files away */
+		/* the starter abandoned the job meanwhile and removed its files */
 		if (!job_exists(number))
 			proc_exit(0);
 		EmitErrorReport();
@@ -229,7 +237,7 @@ job_run(int number)
 			end_job(run, JOB_FAILED, error->message);
 	}
 	PG_END_TRY();
-	/* it has been obeyed: what is logged from here on looks for it */
+	/* The request has been handled, but ereport() checks for interrupts and would find it again. */
 	QueryCancelPending = false;
 	host_turn_end(&run->turn);
 	run->job.finished_at = GetCurrentTimestamp();
@@ -237,7 +245,8 @@ job_run(int number)
 	job_forget_plan(number);
 	ereport(LOG, (errmsg("restore of %s (job %d) is %s: " INT64_FORMAT
 						 " of " INT64_FORMAT " blocks resident, " INT64_FORMAT " loaded",
-						 run->job.snapshot[0] != '\0' ? run->job.snapshot : "whole relations",
+						 run->job.snapshot[0] != '\0'
+						 ? psprintf("snapshot \"%s\"", run->job.snapshot) : "whole relations",
 						 run->job.job, job_state_name(run->job.state),
 						 run->job.total.resident, run->job.wanted, run->job.total.loaded)));
 	MemoryContextSwitchTo(before);

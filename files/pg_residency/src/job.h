@@ -1,7 +1,7 @@
 /*
- * job.h - works off a job
+ * job.h - runs a job
  *
- * Needs a process with access to shared memory, and neither a session nor a database.
+ * Needs a process with access to shared memory, but neither a session nor a database.
  */
 #ifndef RESIDENCY_JOB_H
 #define RESIDENCY_JOB_H
@@ -9,8 +9,8 @@
 #include "postgres.h"
 
 /*
- * Works off the job of that number, which has just been created.  Its state is written while it
- * runs and when it has ended, however that was.
+ * Runs the job of that number, which has just been created.  The state is written while the job
+ * runs and when it has ended, in whatever way.
  */
 extern void job_run(int number);
 

@@ -16,10 +16,7 @@ has_buffers(const struct sf_segment *segment)
 	return segment->layers[SF_BUFFERS_COOL].blocks + segment->layers[SF_BUFFERS_HOT].blocks > 0;
 }
 
-/*
- * the databases that have something in shared buffers to bring back, InvalidOid for the shared
- * catalogs
- */
+/* the databases with blocks to restore in shared buffers, InvalidOid for the shared catalogs */
 static List *
 databases_of(const Run *run)
 {
@@ -31,7 +28,7 @@ databases_of(const Run *run)
 	return databases;
 }
 
-/* leaves of the map what is in shared buffers now; how many blocks these are */
+/* keeps only the blocks that are in shared buffers now in the map; returns their number */
 static int64
 keep_resident_buffers(const struct sf_segment *segment, uint8 *buffers)
 {
@@ -44,7 +41,7 @@ keep_resident_buffers(const struct sf_segment *segment, uint8 *buffers)
 	return (int64) pc_popcount(buffers, segment->blocks);
 }
 
-/* which of a segment's blocks were in shared buffers; palloc'd */
+/* maps the segment's blocks that the snapshot has in shared buffers; palloc'd */
 static uint8 *
 wanted_buffers(const struct sf_segment *segment)
 {
@@ -59,7 +56,7 @@ wanted_buffers(const struct sf_segment *segment)
 	return buffers;
 }
 
-/* counts what is wanted of a segment, and how much of it is there already; returns the latter */
+/* counts the segment's wanted buffers, and those already in shared buffers; returns the latter */
 static int64
 count_buffers_before(Run *run, const struct sf_segment *segment)
 {
@@ -74,8 +71,8 @@ count_buffers_before(Run *run, const struct sf_segment *segment)
 }
 
 /*
- * Blocks that the page cache did not hold when the snapshot was taken were only passing through it
- * on their way into shared buffers: they are dropped there.
+ * Blocks that were in shared buffers only, when the snapshot was taken, passed through the page
+ * cache to get there: so they are evicted from the page cache.
  */
 static void
 drop_passed_through(const struct sf_segment *segment, uint8 *buffers)
@@ -97,7 +94,7 @@ drop_passed_through(const struct sf_segment *segment, uint8 *buffers)
 	pfree(layer);
 }
 
-/* `left` : the database's buffers were not to be filled, so they were not wanted either */
+/* `left`: the database's buffers were skipped, so they do not count as wanted */
 static void
 settle_buffers(Run *run, int n, int64 before, bool left)
 {
@@ -116,13 +113,13 @@ settle_buffers(Run *run, int n, int64 before, bool left)
 		run->job.buffers_resident += keep_resident_buffers(planned, buffers);
 	if (segment.outcome.loaded > 0)
 		drop_passed_through(planned, buffers);
-	/* blocks have moved from one cache to the other, and some were displaced */
+	/* copying to shared buffers has displaced buffers and evicted pages: count again */
 	if (segment.outcome.wanted > 0)
 		restore_again(run, n, &segment);
 	pfree(buffers);
 }
 
-/* whether none of the database's files is there any more */
+/* whether none of the database's files exists any more */
 static bool
 database_is_gone(const Run *run, Oid database)
 {
@@ -138,8 +135,8 @@ database_is_gone(const Run *run, Oid database)
 }
 
 /*
- * What was reclaimed since it was loaded comes into the page cache again, for the worker only
- * copies.
+ * Loads blocks again that the kernel has reclaimed since, because the worker only copies from the
+ * page cache.
  */
 static void
 stage_again(Run *run, Oid database, bool with_shared)
@@ -158,7 +155,7 @@ stage_again(Run *run, Oid database, bool with_shared)
 	}
 }
 
-/* has a worker fill the buffers of each database; which of them are to be left alone */
+/* runs a worker for each database; returns the databases that were skipped */
 static List *
 fill_databases(Run *run)
 {
@@ -187,7 +184,7 @@ fill_databases(Run *run)
 			shared = false;
 		else if (run->job.message[0] == '\0' && !database_is_gone(run, database))
 			snprintf(run->job.message, sizeof(run->job.message),
-					 "shared buffers of database %u were not restored: %s", database, problem);
+					 "could not restore the shared buffers of database %u: %s", database, problem);
 	}
 	return left;
 }

@@ -6,7 +6,9 @@
 
 #include "job_run.h"
 
-/* Brings shared buffers back, database by database, from the page cache; and counts again. */
+/*
+ * Refills shared buffers from the page cache, database by database, and counts both caches again.
+ */
 extern void restore_buffers(Run *run);
 
 #endif

@@ -3,12 +3,12 @@
  *
  * pgsql_tmp.job.<number> is
  *
- *   head      HEAD_BYTES: magic and version (u32 each), the fields of Job as put_head() has them,
- *             and in the last four bytes the CRC-32C of the others
- *   segments  RECORD_BYTES each, in the order of the plan: the fields of JobSegment as
- *             job_write_segment() has them, and the CRC-32C of these
+ *   head      HEAD_BYTES: magic and version (u32 each), the fields of Job as in put_head(), and in
+ *             the last four bytes the CRC-32C of the others
+ *   segments  RECORD_BYTES each, in the order of the plan: the fields of JobSegment as in
+ *             job_write_segment(), and the CRC-32C of these
  *
- * pgsql_tmp.plan.<number>, while the job is alive, is its plan: see plan.h; and
+ * While the job is alive, pgsql_tmp.plan.<number> is its plan: see plan.h.  The file
  * pgsql_tmp.job.<number>.names has the names of its snapshot's relations.  Numbers are
  * little-endian.
  */
@@ -32,13 +32,13 @@
 #define RECORD_BYTES 64
 #define RECORD_AT(n) (HEAD_BYTES + (off_t) (n) * RECORD_BYTES)
 
-/* finished jobs that stay readable */
+/* number of finished jobs that are kept */
 #define KEPT_JOBS 8
 
-/* numbers_behind() takes no larger one */
+/* the largest number that numbers_behind() accepts */
 #define LARGEST_NUMBER (PG_INT32_MAX - 1)
 
-/* what is read while its worker writes it is read again, that many times, a millisecond apart */
+/* attempts, a millisecond apart, to read a record that the worker is writing */
 #define TRIES 10
 
 static const char *const state_names[] = {
@@ -142,7 +142,7 @@ put_head(const Job *job, uint8 *head)
 	wire_put(head + HEAD_BYTES - 4, sf_crc32c(0, head, HEAD_BYTES - 4), 4);
 }
 
-/* false when it is not a job's, or not whole */
+/* false when it is not the head of a job file, or is incomplete */
 static bool
 get_head(const uint8 *head, Job *job)
 {
@@ -181,7 +181,7 @@ get_head(const uint8 *head, Job *job)
 	memcpy(job->snapshot, p, sizeof(job->snapshot));
 	p += sizeof(job->snapshot);
 	memcpy(job->message, p, sizeof(job->message));
-	/* the checksum finds damage, and no more than that */
+	/* a checksum detects damage, not forged values */
 	return state <= LAST_STATE && job->segments >= 0 && job->pid >= 0 &&
 		   job->snapshot[sizeof(job->snapshot) - 1] == '\0' &&
 		   job->message[sizeof(job->message) - 1] == '\0' &&
@@ -241,7 +241,7 @@ job_write_segment(int fd, int n, const JobSegment *s)
 			errno = ENOSPC;
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not write the segments of a job: %m")));
+				 errmsg("could not write a segment to the job file: %m")));
 	}
 }
 
@@ -287,7 +287,7 @@ job_read_segment(int fd, int n, JobSegment *segment)
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("the file of a job is damaged")));
+			 errmsg("job file is damaged")));
 }
 
 /* --- the files --- */
@@ -301,7 +301,7 @@ compare_numbers(const void *a, const void *b)
 	return (na > nb) - (na < nb);
 }
 
-/* the numbers behind that prefix, in their order */
+/* the numbers after that prefix, in ascending order */
 static int *
 numbers_behind(const char *prefix, int *count)
 {
@@ -346,7 +346,7 @@ job_open(int number)
 
 	job_path(number, path);
 	fd = BasicOpenFile(path, O_RDWR | PG_BINARY);
-	if (fd < 0)
+	if (fd < 0 && errno != ENOENT)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not open file \"%s\": %m", path)));
@@ -372,8 +372,8 @@ write_segments(int fd, const RestorePlan *plan)
 }
 
 /*
- * another name of the file, which stays when the snapshot goes; without one its relations stay
- * numbers
+ * Links the names file, so that the job keeps it when the snapshot is removed.  Without the link,
+ * the job's relations have no names.
  */
 static void
 take_names(const Job *job)
@@ -398,7 +398,7 @@ job_tidy(void)
 
 	while (count-- > 0)
 	{
-		/* a file without a state is of a starter that was killed, or not ours */
+		/* a file without a state belongs to a killed starter, or is foreign */
 		if (kept == KEPT_JOBS || !job_read(numbers[count], &job))
 			job_remove(numbers[count]);
 		else
@@ -407,15 +407,12 @@ job_tidy(void)
 			kept++;
 		}
 	}
-	/* no job is alive: what is left of plans is of those that were killed */
+	/* no job is alive: all remaining plans belong to killed jobs */
 	remove_files_beginning(PLAN_PREFIX);
 	return kept == KEPT_JOBS ? oldest : 0;
 }
 
-/*
- * Not the number of a start that was given up either: its worker may be on its way, and would take
- * the new job for its own.
- */
+/* Skips the numbers of abandoned starts too: a late worker would take the new job for its own. */
 static int
 next_number(int lock)
 {
@@ -428,7 +425,7 @@ next_number(int lock)
 	if (last >= LARGEST_NUMBER)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("jobs have used up their numbers"),
+				 errmsg("out of job numbers"),
 				 errhint("Stop the server and remove the files \"%s*\".", RESIDENCY_TEMP_PREFIX)));
 	residency_set_tag(lock, LAST_JOB, last + 1);
 	residency_set_tag(lock, LOCK_START, last + 1);
@@ -487,7 +484,7 @@ job_remove(int number)
 
 	unlink(job_names_path(number));
 	job_forget_plan(number);
-	/* last: the other files are found by the number of a job that is there */
+	/* removed last: the other files are found by the number of an existing job */
 	job_path(number, path);
 	unlink(path);
 }
@@ -510,7 +507,7 @@ job_plan_read(const Job *job)
 	return plan_read(path, job->plan_crc, job->segments);
 }
 
-/* false when there is none, or it is not whole */
+/* false when the file does not exist or is incomplete */
 static bool
 read_head(int number, Job *job)
 {
@@ -543,7 +540,7 @@ read_head(int number, Job *job)
 bool
 job_read(int number, Job *job)
 {
-	JobState	before = JOB_INTERRUPTED;	/* none that is alive */
+	JobState	before = JOB_INTERRUPTED;	/* not a state of a job that is alive */
 
 	for (;;)
 	{
@@ -554,11 +551,11 @@ job_read(int number, Job *job)
 			return true;
 		if (job->state == before)
 			break;
-		/* what became of the job was written before the lock was given back: read it again */
+		/* the worker writes the final state before it releases the lock: read again */
 		before = job->state;
 	}
 	job->state = JOB_INTERRUPTED;
-	strlcpy(job->message, "its worker ended without a word: it was killed, or the server crashed",
+	strlcpy(job->message, "the worker did not report a result: it was killed, or the server crashed",
 			sizeof(job->message));
 	return true;
 }
@@ -571,7 +568,7 @@ report_no_job(int number)
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("job %d does not exist", number),
-			 errhint("View residency_jobs has those that are remembered.")));
+			 errhint("View residency_jobs lists the remembered jobs.")));
 	pg_unreachable();
 }
 

@@ -1,9 +1,9 @@
 /*
  * job_lanes.c - a job's segments, by device
  *
- * Each device has a lane: a queue of segments under a window of its own, which waits for no other.
- * Several segments of a lane are begun side by side, for small ones would leave the window with one
- * request at a time.  A segment that raises an error costs its own blocks, not the job.
+ * Each device has a lane: a queue of segments under a window of its own, which waits for no other
+ * lane.  Several segments of a lane are begun side by side, because small ones would leave only one
+ * request in the window.  An error at a segment fails only that segment's blocks, not the job.
  */
 #include "job_lanes.h"
 
@@ -14,10 +14,10 @@
 #include "storage/lwlock.h"
 #include "utils/memutils.h"
 
-/* the host's ledger is told when that much more has become resident, and at the end */
+/* newly resident blocks after which the host's ledger is updated, besides the update at the end */
 #define NOTE_BLOCKS ((16 * 1024 * 1024) / BLCKSZ)
 
-/* the error that was just caught; what it left behind of the segment is given back */
+/* returns the error just caught, and releases what it left behind of the segment */
 static ErrorData *
 take_error(Begun *begun)
 {
@@ -33,14 +33,14 @@ take_error(Begun *begun)
 	return error;
 }
 
-/* the segment's blocks have failed; the log says why, and the first such error the job itself */
+/* Counts the segment's blocks as failed.  The log has every error, the job's message the first. */
 static void
 record_error(Run *run, Begun *begun, const ErrorData *error)
 {
 	SegmentOutcome *outcome = &begun->segment.outcome;
 	int64		wanted = outcome->wanted;
 
-	/* no segment's error, but the job's end: it is heard of again at the next look */
+	/* a cancel request is no error of the segment: the next check finds it again */
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
 	{
 		QueryCancelPending = true;
@@ -52,12 +52,12 @@ record_error(Run *run, Begun *begun, const ErrorData *error)
 	outcome->wanted = outcome->failed = wanted;
 	outcome->reason = REASON_ERROR;
 	ereport(LOG,
-			(errmsg("a segment could not be restored (job %d): %s", run->job.job, error->message)));
+			(errmsg("could not restore a segment (job %d): %s", run->job.job, error->message)));
 	if (run->job.message[0] == '\0')
 		strlcpy(run->job.message, error->message, sizeof(run->job.message));
 }
 
-/* false when descriptors are short, and others that were begun have some to give back */
+/* false when the server is out of descriptors and segments already begun hold some */
 static bool
 begin_or_record(Run *run, Begun *begun, bool others)
 {
@@ -133,7 +133,7 @@ any_begun(const Run *run)
 	return false;
 }
 
-/* completes the oldest segment begun, and notes what became of it */
+/* completes the oldest segment begun, and records its outcome */
 static void
 finish_oldest(Run *run, Lane *lane)
 {
@@ -141,13 +141,13 @@ finish_oldest(Run *run, Lane *lane)
 	SegmentOutcome *outcome = &begun->segment.outcome;
 
 	finish_or_record(run, begun);
-	/* a table that became unlogged on the way: what was wanted of it is gone */
+	/* a table became unlogged meanwhile: its wanted blocks are gone */
 	outcome->gone += begun->wanted - outcome->wanted;
 	outcome->wanted = begun->wanted;
 	lane->first = (lane->first + 1) % SIDE_BY_SIDE;
 	lane->count--;
 	outcome_add(&run->job.total, outcome);
-	/* what is left has come in for those begun after it */
+	/* the rest has arrived for segments begun later */
 	run->job.arriving = any_begun(run) ? Max(run->job.arriving - outcome->loaded, 0) : 0;
 	run->job.segments_done++;
 	begun->segment.done = true;
@@ -162,7 +162,7 @@ finish_oldest(Run *run, Lane *lane)
 
 /* --- lanes --- */
 
-/* makes a lane for each device that a tablespace is on */
+/* creates a lane for each device with a tablespace */
 static void
 make_lanes(Run *run)
 {
@@ -218,8 +218,8 @@ lane_of(Run *run, const JobSegment *segment)
 typedef enum BeginResult
 {
 	BEGIN_DONE,
-	BEGIN_NOTHING,				/* nothing is left to begin */
-	BEGIN_LATER					/* when another segment has been finished */
+	BEGIN_NOTHING,				/* no segment is left */
+	BEGIN_LATER					/* possible after another segment has been finished */
 } BeginResult;
 
 /* begins the lane's next segment */
@@ -267,8 +267,8 @@ finish_any(Run *run, Lane *preferred)
 }
 
 /*
- * Asks for the lane's segments; with other lanes beside it, only for as much as its window holds,
- * and without waiting. False when nothing is left to ask for.
+ * Requests the lane's segments; if there are other lanes, only as much as its window holds, and
+ * without waiting.  False when nothing is left to request.
  */
 static bool
 fill_lane(Run *run, Lane *lane)
@@ -283,7 +283,7 @@ fill_lane(Run *run, Lane *lane)
 
 		if (lane->count > 0 && newest->work != NULL && !send_or_record(run, newest, wait))
 			return true;
-		/* none needs to wait for the room of others that have come in */
+		/* segments that have arrived completely need no place in the ring */
 		while (lane->count > 0 && (lane->begun[lane->first].work == NULL ||
 								   !segment_is_in_flight(lane->begun[lane->first].work)))
 			finish_oldest(run, lane);
@@ -328,7 +328,6 @@ restore_segments(Run *run)
 	if (run->job.total.resident > run->noted)
 		host_note_bytes((uint64) run->job.total.resident * BLCKSZ, false);
 }
-
 
 void
 restore_again(Run *run, int n, JobSegment *segment)

@@ -6,12 +6,12 @@
 
 #include "job_run.h"
 
-/* Brings the plan's segments into the page cache, each device's on its own. */
+/* Loads the plan's segments into the page cache, each device's segments in a lane of their own. */
 extern void restore_segments(Run *run);
 
 /*
- * Once more for the n-th of the plan, which is done: what has left both caches since comes in
- * again, and its outcome is the one of now.
+ * Repeats the restore of the n-th segment of the plan, which is done: loads blocks that have left
+ * both caches since, and replaces the outcome.
  */
 extern void restore_again(Run *run, int n, JobSegment *segment);
 

@@ -1,6 +1,5 @@
 /*
- * job_run.h - a job that is being worked off, for the files that do it: job.c, job_lanes.c and
- * job_buffers.c
+ * job_run.h - a running job, for the files that run it: job.c, job_lanes.c and job_buffers.c
  */
 #ifndef RESIDENCY_JOB_RUN_H
 #define RESIDENCY_JOB_RUN_H
@@ -12,14 +11,14 @@
 #include "host_ledger.h"
 #include "job_file.h"
 
-/* segments of a device restored side by side, under one window */
+/* segments of a device restored side by side, in one window */
 #define SIDE_BY_SIDE 32
 
-/* a segment of the plan that was begun */
+/* a segment whose restore was begun */
 typedef struct Begun
 {
-	int			n;				/* in the plan */
-	int64		wanted;			/* by the plan */
+	int			n;				/* index in the plan */
+	int64		wanted;			/* according to the plan */
 	JobSegment	segment;
 	SegmentWork *work;			/* NULL when it is complete */
 	MemoryContext context;
@@ -28,13 +27,13 @@ typedef struct Begun
 typedef struct Lane
 {
 	Device	   *device;
-	int			next;			/* of the plan, the first to look at */
+	int			next;			/* index in the plan of the next segment to examine */
 	Begun		begun[SIDE_BY_SIDE];	/* a ring, the oldest first */
 	int			first;
 	int			count;
 } Lane;
 
-/* the lane of a tablespace that is not on the first lane's device */
+/* the lane of a tablespace on another device than the first lane's */
 typedef struct Elsewhere
 {
 	Oid			tablespace;
@@ -55,12 +54,12 @@ typedef struct Run
 	Lane		lanes[MAX_DEVICES]; /* the first is the data directory's */
 	int			nlanes;
 	List	   *elsewhere;		/* Elsewhere *, tablespaces of the other lanes */
-	int64		noted;			/* resident blocks that the host's ledger knows of */
+	int64		noted;			/* resident blocks recorded in the host's ledger */
 	uint32		wait_event;
 	MemoryContext context;
 } Run;
 
-/* True when the job must end; its state and message then say why. */
+/* True when the job must end; its state and message then contain the reason. */
 static inline bool
 run_must_end(Run *run)
 {

@@ -24,9 +24,9 @@ residency_restore_start(PG_FUNCTION_ARGS)
 	char	   *name = NULL;
 
 	read_options(PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1), &options);
-	/* without a snapshot there can still be relations to load whole */
+	/* without a snapshot, whole relations can be restored */
 	if (!PG_ARGISNULL(0) || options.nwhole == 0)
-		name = text_argument(fcinfo, 0, "the snapshot's name");
+		name = text_argument(fcinfo, 0, "snapshot name");
 	plan = job_plan(name, &options);
 	PG_RETURN_INT32(job_start(plan, &options.settings));
 }
@@ -38,7 +38,7 @@ residency_cancel(PG_FUNCTION_ARGS)
 	Job			job;
 	int			number;
 
-	need_argument(fcinfo, 0, "the job's number");
+	need_argument(fcinfo, 0, "job number");
 	number = PG_GETARG_INT32(0);
 	if (!job_read(number, &job))
 		report_no_job(number);
@@ -47,9 +47,9 @@ residency_cancel(PG_FUNCTION_ARGS)
 	if (kill(job.pid, SIGINT) != 0)
 	{
 		if (errno == ESRCH)
-			PG_RETURN_BOOL(false);	/* it has just ended */
+			PG_RETURN_BOOL(false);	/* the worker has just ended */
 		ereport(ERROR,
-				(errmsg("could not signal job %d: %m", number)));
+				(errmsg("could not send signal to the worker of job %d: %m", number)));
 	}
 	PG_RETURN_BOOL(true);
 }
@@ -101,7 +101,7 @@ job_values(const Job *job, Datum *values, bool *nulls)
 	values[22] = Int64GetDatum(Max(job->buffers_resident - job->buffers_before, 0));
 	nulls[20] = nulls[21] = nulls[22] = !job->settings.shared_buffers;
 	nulls[23] = job->message[0] == '\0';
-	/* it may have come in the language of the server's messages */
+	/* the message may be translated, with characters that this database's encoding lacks */
 	values[23] = nulls[23] ? (Datum) 0 : PointerGetDatum(names_text(job->message));
 	values[24] = Int64GetDatum(settled);
 }
@@ -131,7 +131,7 @@ residency_job_list(PG_FUNCTION_ARGS)
 
 #define OUTCOME_COLUMNS 9
 
-/* a row of what became of one segment */
+/* a row with the outcome of one segment */
 static void
 outcome_values(int number, const SegmentOutcome *o, Datum *values, bool *nulls)
 {
@@ -160,7 +160,7 @@ residency_job_segments(PG_FUNCTION_ARGS)
 	JobReader  *reader;
 	JobSegment	segment;
 
-	need_argument(fcinfo, 0, "the job's number");
+	need_argument(fcinfo, 0, "job number");
 	reader = job_reader_open(PG_GETARG_INT32(0));
 	while (job_reader_next(reader, &segment))
 	{
@@ -185,7 +185,7 @@ residency_job_segments(PG_FUNCTION_ARGS)
 
 /* --- one segment, in this session --- */
 
-/* until nothing is left to ask for, letting interrupts be served in between */
+/* repeats the restore until it is complete, and handles interrupts in between */
 static void
 restore_here(const struct sf_segment *segment, SegmentOutcome *total)
 {
@@ -204,7 +204,7 @@ restore_here(const struct sf_segment *segment, SegmentOutcome *total)
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
-		/* the window of a device that was stopped begins anew */
+		/* a stopped window cannot be used again */
 		memset(&control->devices, 0, sizeof(control->devices));
 		begin_segment(segment, control, total, &work);
 		if (work != NULL)
@@ -221,7 +221,7 @@ PG_FUNCTION_INFO_V1(residency_restore_segment);
 Datum
 residency_restore_segment(PG_FUNCTION_ARGS)
 {
-	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
+	char	   *name = text_argument(fcinfo, 0, "snapshot name");
 	TupleDesc	tupdesc = result_row(fcinfo, OUTCOME_COLUMNS);
 	ResidencySnapshot *snapshot;
 	SegmentOutcome outcome;
@@ -229,7 +229,7 @@ residency_restore_segment(PG_FUNCTION_ARGS)
 	bool		nulls[OUTCOME_COLUMNS];
 	int			number;
 
-	need_argument(fcinfo, 1, "the segment's number");
+	need_argument(fcinfo, 1, "segment number");
 	number = PG_GETARG_INT32(1);
 	snapshot = snapshot_load(name);
 	if (number < 1 || number > (int) snapshot->header.segments)
@@ -240,7 +240,7 @@ residency_restore_segment(PG_FUNCTION_ARGS)
 	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
 }
 
-/* its name until 0.3.0, when it did not say that it restores a single segment */
+/* the name of residency_restore_segment() before 0.3.0 */
 PG_FUNCTION_INFO_V1(residency_restore);
 Datum
 residency_restore(PG_FUNCTION_ARGS)

@@ -1,15 +1,15 @@
 /*
- * names.c - what the relations behind files are called: the file that has it
+ * names.c - the names of the relations behind files: the names file
  *
- * A file of names is
+ * A names file is
  *
- *   magic (8 bytes), version (u32), CRC-32C of what follows (u32)
+ *   magic (8 bytes), version (u32), CRC-32C of the rest (u32)
  *   for each database: kind 'D', its OID (u32), its name, its problem (texts)
  *   for each relation: kind (u8), database, tablespace, relfilenumber, relation, owner, pages (u32
  *   each), name, owner's name (texts), number of partitioned tables (u8), their names (texts)
  *
- * and a text is its length (u16) and its bytes.  All numbers are little-endian.  A worker hands its
- * database's part over as such a file.
+ * and a text is its length (u16) and its bytes.  All numbers are little-endian.  A worker returns
+ * the names of its database as such a file.
  */
 #include "names.h"
 
@@ -39,7 +39,7 @@ put_number(StringInfo out, uint64 value, int bytes)
 	appendBinaryStringInfo(out, (char *) buffer, bytes);
 }
 
-/* what cannot be told in another encoding is a question mark for each of its bytes */
+/* replaces each byte that is not ASCII by a question mark, for text without a conversion */
 static char *
 ascii_only(const char *text)
 {
@@ -51,7 +51,7 @@ ascii_only(const char *text)
 	return ascii;
 }
 
-/* The text in the other encoding; NULL when it has no such text, or the encodings no conversion. */
+/* The text in the other encoding; NULL when that has no such text, or no conversion exists. */
 static char *
 converted(const char *text, int from, int to)
 {
@@ -61,7 +61,8 @@ converted(const char *text, int from, int to)
 	char	   *out;
 
 	/*
-	 * SQL_ASCII tells nothing of what bytes mean: they are taken as they are where they make sense
+	 * SQL_ASCII does not define what bytes mean: they are copied where they are valid in the other
+	 * encoding
 	 */
 	if (from == to || from == PG_SQL_ASCII || to == PG_SQL_ASCII)
 		return pg_verify_mbstr(to, text, length, true) ? pstrdup(text) : NULL;
@@ -153,7 +154,7 @@ get_text(const uint8 **p, const uint8 *end)
 	if (end - *p < 2 || (size_t) (end - *p) - 2 < (length = wire_get(p, 2)))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("the names of a snapshot are cut short")));
+				 errmsg("relation names of a snapshot are truncated")));
 	s = pnstrdup((const char *) *p, length);
 	*p += length;
 	return s;
@@ -165,7 +166,7 @@ get_oid(const uint8 **p, const uint8 *end)
 	if (end - *p < 4)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("the names of a snapshot are cut short")));
+				 errmsg("relation names of a snapshot are truncated")));
 	return (Oid) wire_get(p, 4);
 }
 
@@ -197,7 +198,7 @@ get_relation(const uint8 **p, const uint8 *end, NamedRelation *r)
 	if (*p == end)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("the names of a snapshot are cut short")));
+				 errmsg("relation names of a snapshot are truncated")));
 	r->npartition_of = (int) wire_get(p, 1);
 	r->partition_of = palloc(Max(r->npartition_of, 1) * sizeof(char *));
 	for (int i = 0; i < r->npartition_of; i++)

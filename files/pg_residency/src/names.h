@@ -1,7 +1,7 @@
 /*
- * names.h - what the relations behind files are called
+ * names.h - the names of the relations behind files
  *
- * Names are spelled as SQL has them, with their schema; in a file, and when read, in UTF-8.
+ * Names are qualified and quoted as in SQL, and in UTF-8 both in a file and in memory.
  */
 #ifndef RESIDENCY_NAMES_H
 #define RESIDENCY_NAMES_H
@@ -13,21 +13,21 @@
 #include "directory.h"
 #include "segments.h"
 
-/* a relation, or (kind KIND_DATABASE) a database that was asked for its relations' names */
+/* a relation, or (kind KIND_DATABASE) a database whose relation names were collected */
 typedef struct NamedRelation
 {
 	Oid			database;		/* InvalidOid for the shared catalogs */
 	Oid			tablespace;
 	RelFileNumber relfilenumber;
 	Oid			relation;
-	char		kind;			/* of pg_class.relkind, and those below */
+	char		kind;			/* a value of pg_class.relkind, or one of those below */
 	Oid			owner;			/* the table of an index or of TOAST; else InvalidOid */
-	uint32		pages;			/* of 8 KiB, as of the last VACUUM or ANALYZE */
-	char	   *name;			/* schema.relation; of a database, its bare name */
+	uint32		pages;			/* blocks, pg_class.relpages */
+	char	   *name;			/* schema.relation; of a database, its name alone */
 	char	   *owner_name;		/* NULL without an owner */
 	char	  **partition_of;	/* the partitioned tables above it or its table, */
 	int			npartition_of;	/* that many */
-	/* of a database: why its relations are not named; NULL when they are */
+	/* of a database: the reason why its relations have no names; NULL when they have */
 	char	   *problem;
 } NamedRelation;
 
@@ -40,30 +40,30 @@ typedef struct Names
 	int			count;
 } Names;
 
-/* Add to the body of a file of names; texts are in this database's encoding. */
+/* Append to the body of a names file; texts are in this database's encoding. */
 extern void names_put_database(StringInfo out, Oid oid, const char *name, const char *problem);
 extern void names_put_relation(StringInfo out, const NamedRelation *r);
 
-/* Writes a file with that body, with write_whole_file or write_answer. */
+/* Writes a names file with that body, by write_whole_file or write_answer. */
 extern void names_write(const StringInfo body, const char *temporary, const char *path,
 						FileWriter write);
 
-/* The body of a file; NULL when it is not there, or is not one of this version. */
+/* The body of a names file; NULL when the file does not exist or has another format version. */
 extern char *names_read_body(const char *path, size_t *size);
 
 extern Names *names_parse(const char *body, size_t size);
 
-/* Reads a file; without one, or with one of an older version, there are none. */
+/* Reads a names file; no names when it does not exist or has another format version. */
 extern Names *names_read(const char *path);
 
-/* the relation of that file; NULL when it is not named */
+/* the relation of that file; NULL when its name is unknown */
 extern const NamedRelation *names_find(const Names *names, Oid database, Oid tablespace,
 									   RelFileNumber relfilenumber);
 
 /* "table", "toast index" and so on */
 extern const char *names_kind(char kind);
 
-/* The text in this database's encoding; what that does not have is a question mark. */
+/* The text in this database's encoding, with question marks for text that has no conversion. */
 extern text *names_text(const char *utf8);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * names_gather.c - what the relations behind files are called: asking the databases
+ * names_gather.c - collects the names of relations from the databases
  *
- * A worker hands its database's part over as a file of names.
+ * A worker returns the names of its database as a names file.
  */
 #include "names_gather.h"
 
@@ -37,24 +37,24 @@
 #include "interrupts.h"
 #include "names.h"
 
-/* milliseconds that a database's worker may take, of its start and of its work */
+/* milliseconds that the worker of a database may take, including its start */
 #define PATIENCE 30000
 
-/* and be waited for, when all that the server may have are busy; and other processes that gather */
+/* milliseconds to wait for a background worker slot; and for other processes that collect names */
 #define SLOT_PATIENCE 5000
-#define NO_WORKER "no background worker was free"
+#define NO_WORKER "out of background worker slots"
 #define GATHER_PATIENCE 60000
 
-/* more levels of partitions than anybody has */
+/* a bound for the levels of partitions */
 #define MOST_ANCESTORS 32
 
-/* what a worker is told */
+/* a worker's argument, in bgw_extra */
 typedef struct NamesTask
 {
 	Oid			database;
-	int32		asker;			/* pid of the process that waits for the answer */
-	bool		with_shared;	/* the shared catalogs too, which every database has */
-	bool		of_snapshot;	/* only relations that the asker's snapshot has segments of */
+	int32		asker;			/* PID of the process that waits for the answer */
+	bool		with_shared;	/* also the shared catalogs, which every database has */
+	bool		of_snapshot;	/* only relations with segments in the asker's snapshot */
 } NamesTask;
 
 PGDLLEXPORT void pg_residency_names_main(Datum unused);
@@ -111,8 +111,8 @@ oid_table(const char *name, size_t entry)
 }
 
 /*
- * calls `each` with each row of a catalog; no SQL is run, so nothing that a database's owner made
- * is
+ * Calls `each` with each row of a catalog.  No SQL is executed, so no code that a database's owner
+ * created runs.
  */
 static void
 scan_catalog(Oid catalog, void (*each) (HeapTuple tuple, Catalogs *c), Catalogs *c)
@@ -191,7 +191,7 @@ class_of(const Catalogs *c, Oid oid)
 	return OidIsValid(oid) ? hash_search(c->classes, &oid, HASH_FIND, NULL) : NULL;
 }
 
-/* schema.relation as SQL spells it */
+/* schema.relation, quoted as in SQL */
 static char *
 spelled(const Catalogs *c, const Class *class)
 {
@@ -202,8 +202,8 @@ spelled(const Catalogs *c, const Class *class)
 }
 
 /*
- * the files that a snapshot has of this database, as OidPair of relfilenumber and tablespace; NULL:
- * all count
+ * the snapshot's files of this database, as OidPair of relfilenumber and tablespace; NULL means all
+ * files
  */
 static HTAB *
 wanted_files(const NamesTask *task)
@@ -223,12 +223,12 @@ wanted_files(const NamesTask *task)
 	if (data == NULL || sf_check(data, size, &header, check_for_interrupts) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
-				 errmsg("the snapshot whose names were asked for was given up")));
+				 errmsg("the snapshot that needs the names was abandoned")));
 	files = oid_table("residency files", sizeof(OidPair));
 	while (sf_next_segment(data, &header, &at, &segment))
 		if (segment.database == task->database || segment.database == InvalidOid)
 		{
-			/* one relfilenumber in two tablespaces: then both are named */
+			/* a relfilenumber that exists in two tablespaces names both relations */
 			OidPair    *pair = hash_search(files, &segment.relfilenumber, HASH_ENTER, NULL);
 
 			pair->to = segment.tablespace;
@@ -237,7 +237,7 @@ wanted_files(const NamesTask *task)
 	return files;
 }
 
-/* the partitioned tables above it; how many */
+/* finds the partitioned tables above a table; returns their number */
 static int
 find_ancestors(const Catalogs *c, const Class *table, char **names)
 {
@@ -265,7 +265,7 @@ put_class(StringInfo out, const Catalogs *c, const Class *class)
 		.pages = class->pages, .name = spelled(c, class), .partition_of = ancestors
 	};
 
-	/* what belongs to TOAST belongs to the table whose values that holds */
+	/* the owner of a TOAST table's index is the table whose values are toasted */
 	if (table != NULL && table->kind == RELKIND_TOASTVALUE)
 	{
 		r.kind = KIND_TOAST_INDEX;
@@ -280,7 +280,7 @@ put_class(StringInfo out, const Catalogs *c, const Class *class)
 	names_put_relation(out, &r);
 }
 
-/* the name of this database; NULL, and its problem, when it is not to be looked into */
+/* sets the name of this database; returns the reason why its relations cannot be named, or NULL */
 static const char *
 database_name(char **name)
 {
@@ -289,12 +289,12 @@ database_name(char **name)
 	bool		closed;
 
 	if (!HeapTupleIsValid(tuple))
-		return "it was dropped";
+		return "the database was dropped";
 	form = (Form_pg_database) GETSTRUCT(tuple);
 	*name = pstrdup(NameStr(form->datname));
 	closed = !form->datallowconn;
 	ReleaseSysCache(tuple);
-	return closed ? "it does not allow connections" : NULL;
+	return closed ? "the database does not accept connections" : NULL;
 }
 
 static void
@@ -343,13 +343,13 @@ gather_here(const NamesTask *task, StringInfo out)
 	MemoryContextDelete(context);
 }
 
-/* what this process's database says, in its transaction */
+/* collects the names of this process's database, in the current transaction */
 static void
 gather(const NamesTask *task, StringInfo out)
 {
 	bool		quote_all = quote_all_identifiers;
 
-	/* a name is the same whatever the session, or the database's owner, has set */
+	/* names must not depend on a setting of the session or of the database */
 	quote_all_identifiers = false;
 	PG_TRY();
 	{
@@ -374,7 +374,7 @@ pg_residency_names_main(Datum unused)
 
 	listen_to_signals();
 	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
-	/* one that allows no connections is asked for no more than that */
+	/* a database that does not accept connections is only read for the reason */
 	BackgroundWorkerInitializeConnectionByOid(task.database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
 	compat_no_transaction_timeout();
 	MemoryContextSwitchTo(TopMemoryContext);
@@ -388,7 +388,7 @@ pg_residency_names_main(Datum unused)
 	proc_exit(0);
 }
 
-/* starts the worker for one database; NULL when none has been free for a while */
+/* starts the worker for one database; NULL when no slot became free within `patience` */
 static BackgroundWorkerHandle *
 start_worker(const NamesTask *task, int patience)
 {
@@ -416,7 +416,7 @@ start_worker(const NamesTask *task, int patience)
 	return handle;
 }
 
-/* whether the worker ended within its time */
+/* whether the worker ended within PATIENCE */
 static bool
 wait_for_worker(BackgroundWorkerHandle *handle)
 {
@@ -433,7 +433,7 @@ wait_for_worker(BackgroundWorkerHandle *handle)
 	return true;
 }
 
-/* what another database says, by its worker; its problem when that says nothing */
+/* collects another database's names by a worker; returns the reason of a failure, or NULL */
 static const char *
 ask_worker(const NamesTask *task, int patience, StringInfo out)
 {
@@ -450,15 +450,15 @@ ask_worker(const NamesTask *task, int patience, StringInfo out)
 		if (handle == NULL)
 			problem = NO_WORKER;
 		else if (!wait_for_worker(handle))
-			problem = "its names took too long";
+			problem = "the worker timed out";
 		else if ((answer = names_read_body(path, &size)) == NULL)
-			problem = "its worker failed, as the server's log tells";
+			problem = "the worker failed; see the server log";
 		else
 			appendBinaryStringInfo(out, answer, (int) size);
 	}
 	PG_FINALLY();
 	{
-		/* one that has ended is not harmed */
+		/* this has no effect on a worker that has ended */
 		if (handle != NULL)
 			TerminateBackgroundWorker(handle);
 		unlink(path);
@@ -467,7 +467,7 @@ ask_worker(const NamesTask *task, int patience, StringInfo out)
 	return problem;
 }
 
-/* a process that was killed left its answers behind */
+/* removes answers for killed processes */
 static void
 remove_leftovers(void)
 {
@@ -487,7 +487,7 @@ remove_leftovers(void)
 	FreeDir(d);
 }
 
-/* what a former file of names has of the database, where it cannot be asked now */
+/* copies the names of a database that cannot be read now from an earlier names file */
 static void
 carry_over(const Names *former, Oid database, StringInfo out)
 {
@@ -496,7 +496,7 @@ carry_over(const Names *former, Oid database, StringInfo out)
 			names_put_relation(out, &former->list[i]);
 }
 
-/* the names of the databases, one after another; the caller holds LOCK_NAMES */
+/* collects the names of the databases, one after another; the caller holds LOCK_NAMES */
 static void
 gather_all(const Oid *databases, int count, bool of_snapshot, const Names *former, StringInfo out)
 {
@@ -507,8 +507,8 @@ gather_all(const Oid *databases, int count, bool of_snapshot, const Names *forme
 		shared |= databases[i] == InvalidOid;
 	remove_leftovers();
 	/*
-	 * the shared catalogs are in every database: the one at hand tells of them, or the first that
-	 * answers
+	 * The shared catalogs are readable in every database: in the current one, or else in the first
+	 * whose worker succeeds.
 	 */
 	if (shared && OidIsValid(MyDatabaseId))
 	{
@@ -534,7 +534,7 @@ gather_all(const Oid *databases, int count, bool of_snapshot, const Names *forme
 			continue;
 		}
 		problem = ask_worker(&task, patience, out);
-		/* nor will one be free for the next */
+		/* the next database will not find a free slot either */
 		if (problem != NULL && strcmp(problem, NO_WORKER) == 0)
 			patience = 0;
 		if (problem == NULL)
@@ -548,7 +548,10 @@ gather_all(const Oid *databases, int count, bool of_snapshot, const Names *forme
 	}
 }
 
-/* the same under the lock: one process of a cluster at a time takes workers for that */
+/*
+ * the same under the lock: only one process of a cluster may occupy background worker slots for
+ * this
+ */
 static void gather_locked(const Oid *databases, int count, bool of_snapshot, const Names *former,
 						  StringInfo out)
 {
@@ -557,8 +560,8 @@ static void gather_locked(const Oid *databases, int count, bool of_snapshot, con
 	if (lock < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("another session is asking the databases for the names of their relations"),
-				 errhint("Try again when it has finished.")));
+				 errmsg("another session is collecting relation names"),
+				 errhint("Try again when that session has finished.")));
 	PG_TRY();
 	{
 		gather_all(databases, count, of_snapshot, former, out);
@@ -596,14 +599,14 @@ names_take(const char *snapshot_path, const char *path, const char *former_path)
 
 	data = (uint8 *) read_whole_file(snapshot_path, &size);
 	if (data == NULL || sf_read_header(data, size, &header) != NULL)
-		elog(ERROR, "snapshot file \"%s\" is not there any more", snapshot_path);
+		elog(ERROR, "snapshot file \"%s\" no longer exists", snapshot_path);
 	while (sf_next_segment(data, &header, &at, &segment))
 		add_database(&databases, &count, &room, segment.database);
 	pfree(data);
 	initStringInfo(&body);
 	gather_locked(databases, count, true, former_path != NULL ? names_read(former_path) : NULL,
 				  &body);
-	/* the caller gives the file its name */
+	/* the caller renames the file */
 	names_write(&body, psprintf("%s.new", path), path, write_whole_file);
 	pfree(body.data);
 }

@@ -1,5 +1,5 @@
 /*
- * options.c - what a restore is asked for
+ * options.c - the options of a restore
  */
 #include "options.h"
 
@@ -11,7 +11,7 @@
 
 const JobSettings default_settings = {.turn_wait = 300, .gap_blocks = -1};
 
-/* the value of an option that counts something: a whole number */
+/* the value of an option that must be an integer */
 static int64
 option_count(const char *key, const JsonbValue *value, int64 least, int64 most, bool element)
 {
@@ -37,11 +37,11 @@ option_count(const char *key, const JsonbValue *value, int64 least, int64 most, 
 			ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 element ?
-				 errmsg("each element of option \"%s\" must be a whole number from " INT64_FORMAT
-						" to " INT64_FORMAT,
+				 errmsg("each element of option \"%s\" must be an integer between " INT64_FORMAT
+						" and " INT64_FORMAT,
 						key, least, most) :
-				 errmsg("option \"%s\" must be a whole number from " INT64_FORMAT
-						" to " INT64_FORMAT,
+				 errmsg("option \"%s\" must be an integer between " INT64_FORMAT
+						" and " INT64_FORMAT,
 						key, least, most)));
 	return n;
 }
@@ -57,8 +57,8 @@ option_bool(const char *key, const JsonbValue *value)
 }
 
 /*
- * the numbers of an array, or of an array of arrays of `width` numbers, one behind another; their
- * count to `count`
+ * the numbers of an array, or of an array of arrays of `width` numbers, in one list; sets `count`
+ * to its length
  */
 static int64 *
 option_numbers(const char *key, JsonbValue *value, int width, int64 most, int *count)
@@ -103,12 +103,12 @@ report_unknown_option(const char *key)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("unrecognized option \"%s\"", key),
-			 errhint("The options are \"budget\" (bytes), \"rate\" (bytes per second), "
+			 errhint("Valid options are \"budget\" (bytes), \"rate\" (bytes per second), "
 					 "\"time_limit\" (seconds), \"turn_wait\" (seconds), "
-					 "\"segments\" (numbers of the snapshot's segments), \"whole\" ([tablespace, database, relfilenumber] each), "
-					 "\"shared_buffers\" (true: fill them too), "
-					 "\"aggressive\" (true: use the full bandwidth), "
-					 "\"max_io_pressure\" (percent) and \"gap_blocks\".")));
+					 "\"segments\" (numbers of the snapshot's segments), \"whole\" (arrays of tablespace, database and relfilenumber), "
+					 "\"shared_buffers\" (true to fill them too), "
+					 "\"aggressive\" (true to use the full bandwidth), "
+					 "\"max_io_pressure\" (percent) and \"gap_blocks\" (blocks).")));
 }
 
 static void
@@ -158,7 +158,7 @@ read_options(Jsonb *json, JobOptions *options)
 	if (!JB_ROOT_IS_OBJECT(json))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the options must be a JSON object")));
+				 errmsg("options must be a JSON object")));
 	it = JsonbIteratorInit(&json->root);
 	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
 		if (token == WJB_KEY)
@@ -169,7 +169,7 @@ read_options(Jsonb *json, JobOptions *options)
 		ereport(
 			ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("option \"max_io_pressure\" needs /proc/pressure/io: %m"),
+			 errmsg("option \"max_io_pressure\" requires file \"/proc/pressure/io\": %m"),
 			 errhint(
-				 "Limit the restore with \"rate\" instead, or start the kernel with psi=1.")));
+				 "Use option \"rate\" instead, or boot the kernel with psi=1.")));
 }

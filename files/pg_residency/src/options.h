@@ -1,5 +1,5 @@
 /*
- * options.h - what a restore is asked for
+ * options.h - the options of a restore
  */
 #ifndef RESIDENCY_OPTIONS_H
 #define RESIDENCY_OPTIONS_H
@@ -8,18 +8,18 @@
 
 #include "utils/jsonb.h"
 
-/* what a job keeps of them; sizes in bytes, times in seconds */
+/* the options that a job records; sizes in bytes, times in seconds */
 typedef struct JobSettings
 {
-	int64		budget;			/* at most; 0: whatever there is memory for */
+	int64		budget;			/* upper bound; 0: limited by the available memory alone */
 	int64		rate;			/* per second; 0: no limit */
 	int32		time_limit;		/* 0: none */
 	int32		turn_wait;		/* for a restore of another operating system user's cluster */
-	int32		gap_blocks;		/* -1: what the device makes worthwhile */
-	/* percent of time that a process waits for a disk; 0: not looked at */
+	int32		gap_blocks;		/* -1: measured for each device */
+	/* percent of time that a process may wait for a disk; 0: not measured */
 	int32		max_io_pressure;
 	bool		aggressive;
-	bool		shared_buffers; /* are to be filled again too */
+	bool		shared_buffers; /* refill them too */
 } JobSettings;
 
 typedef struct JobOptions
@@ -28,14 +28,17 @@ typedef struct JobOptions
 	bool		selected;		/* only these segments, in this order */
 	int64	   *segments;		/* their numbers in the snapshot */
 	int			nsegments;
-	/* tablespace, database, relfilenumber, one relation behind another */
+	/* tablespace, database and relfilenumber of each relation */
 	int64	   *whole;
-	int			nwhole;			/* numbers */
+	int			nwhole;			/* length of `whole` */
 } JobOptions;
 
 extern const JobSettings default_settings;
 
-/* Reads the JSON object; what is not in it is default_settings'.  NULL means no options. */
+/*
+ * Reads the JSON object; an option that is not in it has the value of default_settings.  NULL means
+ * no options.
+ */
 extern void read_options(Jsonb *json, JobOptions *options);
 
 #endif

@@ -18,14 +18,14 @@
 #include "kernel/page_cache.h"
 
 /*
- * advice to drop a dirty page starts writing it: it is repeated until nothing went for that many
- * rounds
+ * The advice to evict a dirty page starts its write.  So it is repeated until nothing was evicted
+ * for that many rounds.
  */
 #define PAUSE_MS 50
 #define IDLE_ROUNDS_DIRTY 20
-#define IDLE_ROUNDS_UNSEEN 4	/* without cachestat, when nothing may be dirty at all */
+#define IDLE_ROUNDS_UNSEEN 4	/* without cachestat: number of dirty pages unknown */
 
-/* no folio of the page cache is larger, where a page has 4 KiB */
+/* the largest folio of the page cache with pages of 4 KiB */
 #define LARGEST_FOLIO (2 * 1024 * 1024)
 
 /* --- files --- */
@@ -63,8 +63,8 @@ open_cached_file(const RelationFork *fork, uint32 segment, CachedFile *file)
 }
 
 /*
- * A file of the fork behind a missing segment is an error: that segment is not the relation's end
- * then.
+ * A later segment after a missing one is an error, because the missing one then is not the
+ * relation's end.
  */
 static void
 check_end(const RelationFork *fork, uint32 missing)
@@ -80,7 +80,7 @@ check_end(const RelationFork *fork, uint32 missing)
 			strtoul(entry->d_name + length + 1, NULL, 10) > missing)
 			ereport(ERROR,
 					(errcode(ERRCODE_DATA_CORRUPTED),
-					 errmsg("file \"%s.%u\" is missing, but there is \"%s/%s\"",
+					 errmsg("file \"%s.%u\" is missing, but file \"%s/%s\" exists",
 							fork->path, missing, directory, entry->d_name)));
 	FreeDir(dir);
 	pfree(directory);
@@ -96,11 +96,8 @@ next_cached_file(const RelationFork *fork, uint32 segment, CachedFile *file)
 	if (segment == 0 && fork->id.fork == MAIN_FORKNUM)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FILE),
-				 errmsg("file \"%s\" is missing", file->path)));
-	/*
-	 * behind a segment that is not full the relation ends, whatever a truncation may have left
-	 * there
-	 */
+				 errmsg("file \"%s\" does not exist", file->path)));
+	/* The relation ends with a segment that is not full, even if a truncation left later files. */
 	if (segment > 0 && previous >= (off_t) RELSEG_SIZE * BLCKSZ)
 		check_end(fork, segment);
 	return false;
@@ -126,7 +123,7 @@ look_at_pages(const CachedFile *file, uint8 *map)
 		return;
 	rc = pc_map(file->fd, file->pages, (uint32) pc_page_size(), map);
 	if (rc != 0)
-		report_kernel_error(rc, "look at the pages of", file->path);
+		report_kernel_error(rc, "read the residency of", file->path);
 }
 
 int64
@@ -143,8 +140,8 @@ count_page_groups(const uint8 *map, uint32 pages)
 }
 
 /*
- * The kernel only counts within a range, so a range that is neither clean nor all dirty is halved.
- * False where it does not tell.
+ * The kernel only counts dirty pages of a range, so a range that is partly dirty is halved.  False
+ * where it does not support that.
  */
 static bool
 count_dirty_range(const CachedFile *file, uint32 from, uint32 pages, DirtyPages *dirty)
@@ -160,7 +157,7 @@ count_dirty_range(const CachedFile *file, uint32 from, uint32 pages, DirtyPages 
 		pc_cachestat(file->fd, (uint64) from * pc_page_size(), (uint64) pages * pc_page_size(),
 					 &st) != 0)
 		return false;
-	/* a page can be both, when it was changed again while it is being written */
+	/* a page can be both dirty and under writeback, when it is changed while it is written */
 	most = Max(st.dirty, st.writeback);
 	if (most == 0)
 		dirty->in_group = false;
@@ -183,7 +180,7 @@ count_dirty_pages(const CachedFile *file, DirtyPages *dirty)
 	return count_dirty_range(file, 0, file->pages, dirty);
 }
 
-/* the dirty pages of those; -1 where the kernel does not tell */
+/* counts the dirty pages in the map; -1 where the kernel does not report them */
 static int64
 count_dirty_of(const CachedFile *file, const uint8 *map)
 {
@@ -210,9 +207,9 @@ load_wait_event(void)
 }
 
 /*
- * What this statement may still add to the page cache, in pages.  It is measured once for the whole
- * statement: what was loaded for the first of many segments is cache, which makes room, and so
- * would be found free again for the last.
+ * The number of pages that this statement may still add to the page cache.  The budget is measured
+ * once for a statement: the pages loaded for the first of many segments are file cache, which the
+ * kernel counts as available, so a second measurement would not deduct them.
  */
 static uint64 *
 statement_budget(void)
@@ -237,10 +234,10 @@ clear_pages(uint8 *a, const uint8 *b, uint32 pages)
 }
 
 /*
- * Loads what is needed, whose map is used up.  A load may take minutes, and others wait for this
- * session while it does not look: DROP DATABASE for its answer to a barrier, recovery for the end
- * of a conflicting query.  So an interrupt ends the load, which gives back its mapping of the file;
- * what was asked for by then comes in meanwhile.
+ * Loads the pages of `need`, and clears them there.  A load may take minutes, and other processes
+ * wait for this session meanwhile: DROP DATABASE for a barrier, recovery for the end of a
+ * conflicting query.  So an interrupt stops the load, which unmaps the file.  Pages requested by
+ * then still arrive.
  */
 static void
 load_needed(const CachedFile *file, uint8 *need)
@@ -269,8 +266,8 @@ load_needed(const CachedFile *file, uint8 *need)
 }
 
 /*
- * Takes from the map what there is no memory for, and returns how much that is.  What was resident
- * before takes no more memory than it did.
+ * Clears the pages beyond the budget from the map, and returns their number.  Pages that were
+ * resident before need no additional memory.
  */
 static int64
 keep_within_budget(uint8 *need, const uint8 *before, uint32 pages, uint64 budget)
@@ -303,7 +300,7 @@ load_pages(const CachedFile *file, const uint8 *want, const uint8 *before, const
 	int64		lacking;
 	int64		loaded = 0;
 
-	/* once more for what was evicted while the rest came in */
+	/* the second attempt is for pages reclaimed while the others were loaded */
 	for (int attempt = 1; attempt <= 2; attempt++)
 	{
 		look_at_pages(file, now);
@@ -328,11 +325,11 @@ load_pages(const CachedFile *file, const uint8 *want, const uint8 *before, const
 	lacking = (int64) pc_popcount(need, file->pages);
 	if (lacking > 0)
 		ereport(WARNING,
-				(errmsg("%lld of %lld wanted pages of \"%s\" are not in the page cache",
+				(errmsg("%lld of %lld wanted pages of file \"%s\" are not in the page cache",
 						(long long) lacking, (long long) pc_popcount(want, file->pages),
 						file->path),
-				 over_budget > 0 ? errdetail("There is no memory for more: see residency_budget().")
-				 : errdetail("They were read, but evicted again.")));
+				 over_budget > 0 ? errdetail("The memory budget is exhausted; see residency_budget().")
+				 : errdetail("The kernel reclaimed the pages after they were read.")));
 	pfree(now);
 	pfree(need);
 	return loaded;

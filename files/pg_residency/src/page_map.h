@@ -1,8 +1,8 @@
 /*
- * page_map.h - one file of a relation, page by page: what of it is resident, and bringing that to
- * what a map wants
+ * page_map.h - one file of a relation, page by page: maps which pages are resident, and loads or
+ * evicts pages by a map
  *
- * Here the unit is the kernel's page, not PostgreSQL's block: a map has one bit for each, first
+ * The unit here is the kernel's page, not PostgreSQL's block: a map has one bit for each, first
  * page first.
  */
 #ifndef RESIDENCY_PAGE_MAP_H
@@ -16,7 +16,7 @@ typedef struct CachedFile
 	int			fd;
 	off_t		size;
 	uint32		pages;
-	bool		cachestat;		/* can be believed */
+	bool		cachestat;		/* is reliable for this file */
 } CachedFile;
 
 typedef struct DirtyPages
@@ -27,47 +27,47 @@ typedef struct DirtyPages
 } DirtyPages;
 
 /*
- * False when there is no such file; any other failure is an error, for it must never pass for the
- * relation's end.
+ * False when the file does not exist.  Any other failure is an error, because it must not pass for
+ * the relation's end.
  */
 extern bool open_cached_file(const RelationFork *fork, uint32 segment, CachedFile *file);
 
 /* The next of the fork's files, the first with segment 0; false after the last. */
 extern bool next_cached_file(const RelationFork *fork, uint32 segment, CachedFile *file);
 
-/* A map of the file with nothing in it. */
+/* An empty map of the file. */
 extern uint8 *new_page_map(const CachedFile *file);
 
-/* Which pages are resident. */
+/* Maps the resident pages. */
 extern void look_at_pages(const CachedFile *file, uint8 *map);
 
 extern int64 count_page_groups(const uint8 *map, uint32 pages);
 
 /*
- * The pages not yet written, or on their way, and their groups; false where the kernel does not
- * tell.
+ * Counts the pages that are dirty or under writeback, and their groups; false where the kernel does
+ * not report them.
  */
 extern bool count_dirty_pages(const CachedFile *file, DirtyPages *dirty);
 
 /*
- * Brings the wanted pages in, within the statement's budget, and returns how many came: `before` is
- * what was resident when the statement found the file.  What was resident then and is not wanted to
- * go (`keep`, or NULL) comes back as well.
+ * Loads the wanted pages within the statement's budget, and returns how many arrived.  `before` has
+ * the pages that were resident when the statement began with the file.  Pages in `keep`, which may
+ * be NULL, are loaded again if they were evicted along with others.
  */
 extern int64 load_pages(const CachedFile *file, const uint8 *want, const uint8 *before,
 						const uint8 *keep);
 
 /*
- * Takes the pages out and leaves in `stay` those that did not go.  Dirty ones go when they have
- * been written, which the advice itself starts; never a sync of ours, it could swallow a write
+ * Evicts the pages, and sets `stay` to those that remain.  The kernel evicts dirty pages after it
+ * has written them, which the advice itself starts.  Never fsync here: it could swallow a write
  * error that the checkpointer must see.
  */
 extern void evict_pages(const CachedFile *file, const uint8 *drop, uint8 *stay);
 
 /*
- * A page in a folio with others goes only with all of them, and a file read from its beginning to
- * its end is cached in folios of up to 2 MiB: so what is left around the pages that stayed goes
- * too.  The caller loads it again.
+ * The kernel evicts a folio only as a whole, and a file read sequentially is cached in folios of up
+ * to 2 MiB.  So this evicts all pages of the ranges of that size around the remaining pages.  The
+ * caller loads the others again.
  */
 extern void evict_whole_folios(const CachedFile *file, uint8 *stay);
 

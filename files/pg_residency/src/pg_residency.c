@@ -1,5 +1,5 @@
 /*
- * pg_residency.c - the module itself, and what every SQL function of it needs
+ * pg_residency.c - the module itself, and helpers of its SQL functions
  */
 #include "pg_residency.h"
 
@@ -16,7 +16,8 @@
 PG_MODULE_MAGIC;
 
 /*
- * The version of the extension that has the function, as its database has it; NULL when none has.
+ * The installed version of the extension that the function belongs to; NULL when it belongs to
+ * none.
  */
 static char *
 version_of_extension(Oid function)
@@ -49,7 +50,7 @@ version_of_extension(Oid function)
 	return version;
 }
 
-/* The first of two numbers with points that differ decides: 0.10.0 is newer than 0.9.1. */
+/* Compares numerically: 0.10.0 is newer than 0.9.1. */
 static bool
 is_newer(const char *version, const char *other)
 {
@@ -65,10 +66,10 @@ is_newer(const char *version, const char *other)
 }
 
 /*
- * A library and the SQL of another version may meet: after an upgrade of the package, before ALTER
- * EXTENSION UPDATE; or after that, in a session that has the library of before. Filling a row that
- * has other columns would read memory that is not ours; a function whose columns are the same works
- * on.
+ * The library and the SQL objects may have different versions: after an upgrade of the package and
+ * before ALTER EXTENSION UPDATE, or after that in a session that has loaded the former library.  To
+ * fill a row with other columns would read foreign memory.  A function whose columns are the same
+ * continues to work.
  */
 static void
 check_columns(FunctionCallInfo fcinfo, TupleDesc tupdesc, int columns)
@@ -80,14 +81,14 @@ check_columns(FunctionCallInfo fcinfo, TupleDesc tupdesc, int columns)
 	version = version_of_extension(fcinfo->flinfo->fn_oid);
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("the SQL of extension pg_residency has version %s in this database, and its library %s",
+			 errmsg("extension \"pg_residency\" has version %s in this database, but its library has version %s",
 					version ? version : "unknown", PG_RESIDENCY_VERSION),
 			 version && is_newer(version, PG_RESIDENCY_VERSION)
-			 ? errhint("Reconnect; where the library is preloaded, restart the server. If that is not enough, install its files again.")
+			 ? errhint("Reconnect, or restart the server if it preloads the library. If the error persists, reinstall the extension's files.")
 			 : errhint("Run ALTER EXTENSION pg_residency UPDATE in this database, or DROP EXTENSION and CREATE EXTENSION.")));
 }
 
-/* The row that the function returns; an error when it has not that many columns. */
+/* The type of the row that the function returns; an error when it has another number of columns. */
 TupleDesc
 result_row(FunctionCallInfo fcinfo, int columns)
 {
@@ -99,7 +100,7 @@ result_row(FunctionCallInfo fcinfo, int columns)
 	return BlessTupleDesc(tupdesc);
 }
 
-/* The set that the function fills; an error when its rows have not that many columns. */
+/* The set that the function fills; an error when its rows have another number of columns. */
 ReturnSetInfo *
 result_set(FunctionCallInfo fcinfo, int columns)
 {
@@ -110,7 +111,7 @@ result_set(FunctionCallInfo fcinfo, int columns)
 	return rsinfo;
 }
 
-/* NULL is an error that names the argument */
+/* raises an error that names the argument when it is NULL */
 void
 need_argument(FunctionCallInfo fcinfo, int n, const char *what)
 {
@@ -120,7 +121,7 @@ need_argument(FunctionCallInfo fcinfo, int n, const char *what)
 				 errmsg("%s must not be null", what)));
 }
 
-/* The argument as a C string; NULL is an error that names it. */
+/* The argument as a C string; raises an error that names the argument when it is NULL. */
 char *
 text_argument(FunctionCallInfo fcinfo, int n, const char *what)
 {

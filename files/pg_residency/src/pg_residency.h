@@ -1,5 +1,5 @@
 /*
- * pg_residency.h - what every SQL function of the extension needs
+ * pg_residency.h - helpers of the extension's SQL functions
  */
 #ifndef PG_RESIDENCY_H
 #define PG_RESIDENCY_H

@@ -1,9 +1,8 @@
 /*
- * pgfincore.c - the functions of the extension pgfincore, as they are written in everybody's
- * scripts
+ * pgfincore.c - the functions of the extension pgfincore, with its names, arguments and columns
  *
- * Counts are in the kernel's pages.  What is said to have been loaded or unloaded was seen to come
- * or go.
+ * Counts are in the kernel's pages.  Pages count as loaded or unloaded only when their residency
+ * has changed.
  */
 #include "pg_residency.h"
 
@@ -28,7 +27,7 @@
 static ForkNumber
 fork_argument(FunctionCallInfo fcinfo, int n)
 {
-	need_argument(fcinfo, n, "the fork");
+	need_argument(fcinfo, n, "fork");
 	return forkname_to_number(text_to_cstring(PG_GETARG_TEXT_PP(n)));
 }
 
@@ -174,12 +173,12 @@ residency_pgfincore(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo;
 	ListCell   *cell;
 
-	need_argument(fcinfo, 0, "the relation");
+	need_argument(fcinfo, 0, "relation");
 	if (last == 2)
 		fork_number = fork_argument(fcinfo, 1);
 	if (last > 0)
 	{
-		need_argument(fcinfo, last, "getdatabit");
+		need_argument(fcinfo, last, "argument \"getdatabit\"");
 		with_map = PG_GETARG_BOOL(last);
 	}
 	rsinfo = result_set(fcinfo, 10);
@@ -231,12 +230,12 @@ advise_file(const CachedFile *file, int action)
 		evict_pages(file, all, map);
 		if (pc_popcount(map, file->pages) > 0)
 			ereport(NOTICE,
-					(errmsg("%lld of %u pages of \"%s\" stay in the page cache",
+					(errmsg("%lld of %u pages of file \"%s\" remain in the page cache",
 							(long long) pc_popcount(map, file->pages), file->pages, file->path),
-					 errhint("Pages that are not yet written, or in use, cannot go: "
-							 "try again after a CHECKPOINT.")));
+					 errdetail("The kernel does not evict pages that are dirty or in use."),
+					 errhint("Try again after a CHECKPOINT.")));
 	}
-	/* the others are hints to the kernel that end when the file is closed, without an effect */
+	/* the other actions are hints to the kernel, which end when the file is closed: no effect */
 	pfree(all);
 	pfree(map);
 }
@@ -276,24 +275,24 @@ residency_pgfadvise(PG_FUNCTION_ARGS)
 	ForkNumber	fork_number;
 	int			action;
 
-	need_argument(fcinfo, 0, "the relation");
+	need_argument(fcinfo, 0, "relation");
 	fork_number = fork_argument(fcinfo, 1);
-	need_argument(fcinfo, 2, "the action");
+	need_argument(fcinfo, 2, "action");
 	action = PG_GETARG_INT32(2);
 	if (action != ADVISE_WILLNEED && action != ADVISE_DONTNEED && action != ADVISE_NORMAL &&
 		action != ADVISE_SEQUENTIAL && action != ADVISE_RANDOM)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("there is no action %d", action),
-				 errhint("There are 10 (WILLNEED), 20 (DONTNEED), 30 (NORMAL), 40 (SEQUENTIAL) "
-						 "and 50 (RANDOM).")));
+				 errmsg("invalid action %d", action),
+				 errhint("Valid actions are 10 (WILLNEED), 20 (DONTNEED), 30 (NORMAL), "
+						 "40 (SEQUENTIAL) and 50 (RANDOM).")));
 	return advise_relation(fcinfo, fork_number, action);
 }
 
 static Datum
 advise_main_fork(FunctionCallInfo fcinfo, int action)
 {
-	need_argument(fcinfo, 0, "the relation");
+	need_argument(fcinfo, 0, "relation");
 	return advise_relation(fcinfo, MAIN_FORKNUM, action);
 }
 
@@ -334,7 +333,7 @@ residency_pgfadvise_random(PG_FUNCTION_ARGS)
 
 /* --- a map --- */
 
-/* makes the page cache hold what the map says of the file; counts in pages */
+/* loads and evicts the pages of the file by the map; counts in pages */
 static void
 apply_map(const CachedFile *file, const VarBit *bits, bool in, bool out,
 		  int64 *loaded, int64 *unloaded)
@@ -348,10 +347,11 @@ apply_map(const CachedFile *file, const VarBit *bits, bool in, bool out,
 
 	if ((uint32) VARBITLEN(bits) > file->pages)
 		ereport(WARNING,
-				(errmsg("the map has %d pages, but \"%s\" has %u: what is beyond is ignored",
+				(errmsg("map has %d pages, but file \"%s\" has only %u",
 						VARBITLEN(bits), file->path, file->pages),
-				 errhint("The relation was truncated or rewritten since the map was made, "
-						 "which then may be wrong altogether.")));
+				 errdetail("The relation was truncated or rewritten after the map was made. "
+						   "The pages beyond the end of the file are ignored."),
+				 errhint("If the relation was rewritten, make a new map.")));
 	for (uint32 i = 0; i < pages; i++)
 		if (!varbit_at(bits, i) && out)
 			pc_set(drop, i);
@@ -383,12 +383,12 @@ apply_map(const CachedFile *file, const VarBit *bits, bool in, bool out,
 	pfree(after);
 }
 
-/* (regclass, int, bool, bool, varbit), and with a fork as the second */
+/* (regclass, int, bool, bool, varbit), or with a fork as the second argument */
 PG_FUNCTION_INFO_V1(residency_pgfadvise_loader);
 Datum
 residency_pgfadvise_loader(PG_FUNCTION_ARGS)
 {
-	int			first = PG_NARGS() - 4; /* of the arguments that both have */
+	int			first = PG_NARGS() - 4; /* position of the first argument after the optional fork */
 	ForkNumber	fork_number = MAIN_FORKNUM;
 	ReturnSetInfo *rsinfo;
 	const RelationFork *fork;
@@ -399,25 +399,25 @@ residency_pgfadvise_loader(PG_FUNCTION_ARGS)
 	Datum		values[5];
 	bool		nulls[5] = {false};
 
-	need_argument(fcinfo, 0, "the relation");
+	need_argument(fcinfo, 0, "relation");
 	if (first == 2)
 		fork_number = fork_argument(fcinfo, 1);
-	need_argument(fcinfo, first, "the segment");
-	need_argument(fcinfo, first + 1, "load");
-	need_argument(fcinfo, first + 2, "unload");
+	need_argument(fcinfo, first, "segment");
+	need_argument(fcinfo, first + 1, "argument \"load\"");
+	need_argument(fcinfo, first + 2, "argument \"unload\"");
 	segment = PG_GETARG_INT32(first);
 	rsinfo = result_set(fcinfo, 5);
 	fork = linitial(relation_forks(PG_GETARG_OID(0), fork_number, true));
 	if (segment < 0 || !open_cached_file(fork, (uint32) segment, &file))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FILE),
-				 errmsg("fork \"%s\" of \"%s\" has no segment %d",
+				 errmsg("fork \"%s\" of relation \"%s\" has no segment %d",
 						forkNames[fork_number], get_rel_name(PG_GETARG_OID(0)), segment)));
 	if (!PG_ARGISNULL(first + 3))
 		apply_map(&file, PG_GETARG_VARBIT_P(first + 3), PG_GETARG_BOOL(first + 1),
 				  PG_GETARG_BOOL(first + 2), &loaded, &unloaded);
 	else if (file.pages > 0)
-		/* scripts know the words; pgfincore itself leaves NULL as the map of an empty segment */
+		/* the words of pgfincore, which scripts may expect; its map of an empty segment is NULL */
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("pgfadvise_loader: databit argument shouldn't be NULL")));

@@ -1,5 +1,5 @@
 /*
- * plan.c - what a job is to restore, in which order
+ * plan.c - which segments a job restores, in which order
  */
 #include "plan.h"
 
@@ -30,12 +30,12 @@ report_no_segment(const ResidencySnapshot *snapshot, int number)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("snapshot \"%s\" has no segment %d", snapshot->label, number),
-			 errhint("It has the numbers 1 to %u; residency_snapshot_segments() lists them.",
+			 errhint("Its segments have the numbers 1 to %u; residency_snapshot_segments() lists them.",
 					 snapshot->header.segments)));
 	pg_unreachable();
 }
 
-/* a segment and its number, while they are put into order */
+/* a segment and its number, for sorting */
 typedef struct Numbered
 {
 	const struct sf_segment *segment;
@@ -43,9 +43,9 @@ typedef struct Numbered
 } Numbered;
 
 /*
- * What matters most first, should the budget or the time not reach for all: by heat per block.  The
- * page cache's map does not tell how often a block was used, but a segment that was cached as a
- * whole was used more than one of which some blocks were left.
+ * The hottest segments come first, in case the budget or the time runs out: by heat per block.  The
+ * page cache's map has no usage counts, but a segment that was completely cached was used more than
+ * one that was partly reclaimed.
  */
 static int
 compare_numbered(const void *a, const void *b)
@@ -60,7 +60,7 @@ compare_numbered(const void *a, const void *b)
 	return na->number - nb->number;
 }
 
-/* each file once, however often it was asked for */
+/* adds a segment, unless the plan has its file already */
 static void
 add_segment(RestorePlan *plan, int *room, const struct sf_segment *segment, int32 number)
 {
@@ -80,7 +80,7 @@ add_segment(RestorePlan *plan, int *room, const struct sf_segment *segment, int3
 	}
 	plan->segments[plan->count] = *segment;
 	plan->numbers[plan->count] = number;
-	/* on a standby what an unlogged relation holds was never there */
+	/* the data of an unlogged relation never exists on a standby */
 	plan->absent[plan->count] =
 		RecoveryInProgress() && id.fork != INIT_FORKNUM && segment_is_unlogged(&id);
 	if (!plan->absent[plan->count])
@@ -88,7 +88,7 @@ add_segment(RestorePlan *plan, int *room, const struct sf_segment *segment, int3
 	plan->count++;
 }
 
-/* the snapshot's segments, or those of them that were asked for in the order in which they were */
+/* adds the snapshot's segments, or the selected ones in the order of the selection */
 static void
 plan_snapshot(RestorePlan *plan, int *room, const ResidencySnapshot *snapshot,
 			  const JobOptions *options)
@@ -113,7 +113,7 @@ plan_snapshot(RestorePlan *plan, int *room, const ResidencySnapshot *snapshot,
 	pfree(numbered);
 }
 
-/* makes the file look like a snapshot's segment of which every block is wanted */
+/* fills `segment` as if a snapshot wanted every block of the file */
 static void
 whole_segment(const SegmentId *id, uint32 blocks, struct sf_segment *segment)
 {
@@ -136,7 +136,7 @@ whole_segment(const SegmentId *id, uint32 blocks, struct sf_segment *segment)
 	pfree(raw);
 }
 
-/* adds each segment of the main fork of a relation that is wanted whole */
+/* adds all segments of the main fork of a relation that is wanted as a whole */
 static void
 plan_whole(RestorePlan *plan, int *room, const int64 *numbers)
 {
@@ -159,7 +159,7 @@ plan_whole(RestorePlan *plan, int *room, const int64 *numbers)
 	if (id.segment == 0 && fd < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("there is no file \"%s\" to load whole", path)));
+				 errmsg("file \"%s\" of option \"whole\" does not exist", path)));
 }
 
 static RestorePlan *
@@ -188,8 +188,8 @@ job_plan(const char *snapshot_name, const JobOptions *options)
 	if (snapshot_name == NULL && options->selected)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"segments\" needs the name of a snapshot")));
-	/* of what is wanted whole, what the snapshot has is no more than a part */
+				 errmsg("option \"segments\" requires a snapshot name")));
+	/* a relation wanted as a whole replaces the snapshot's part of it */
 	for (int i = 0; i < options->nwhole; i += 3)
 		plan_whole(whole, &whole_room, options->whole + i);
 	for (int i = 0; i < whole->count; i++)
@@ -256,17 +256,17 @@ struct sf_segment *
 plan_read(const char *path, uint32 crc, int count)
 {
 	ResidencySnapshot plan = {.label = "of a job"};
-	const char *wrong = "its plan is missing";
+	const char *wrong = "the file does not exist";
 
 	plan.data = (uint8 *) read_whole_file(path, &plan.size);
 	if (plan.data != NULL)
 		wrong = sf_check(plan.data, plan.size, &plan.header, check_for_interrupts);
 	if (wrong == NULL && (plan.header.body_crc != crc || plan.header.segments != (uint32) count ||
 						  plan.header.segment_blocks != RELSEG_SIZE))
-		wrong = "its plan is another job's";
+		wrong = "the file belongs to another job";
 	if (wrong != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("file \"%s\" of a job cannot be used: %s", path, wrong)));
+				 errmsg("could not use job plan \"%s\": %s", path, wrong)));
 	return snapshot_segments(&plan);
 }

@@ -1,8 +1,8 @@
 /*
- * plan.h - what a job is to restore, in which order
+ * plan.h - which segments a job restores, in which order
  *
- * A plan is complete in itself: it has the maps of its segments, so nothing that happens to the
- * snapshot afterwards matters.  Its file has the format of a snapshot's.
+ * A plan contains the maps of its segments, so later changes of the snapshot do not matter.  Its
+ * file has the format of a snapshot file.
  */
 #ifndef RESIDENCY_PLAN_H
 #define RESIDENCY_PLAN_H
@@ -14,31 +14,31 @@
 
 typedef struct RestorePlan
 {
-	char		label[LABEL_BYTES]; /* name@generation; empty: no snapshot, only whole files */
-	struct sf_segment *segments;	/* in the order in which they are worked off */
+	char		label[LABEL_BYTES]; /* name@generation; empty: whole files only */
+	struct sf_segment *segments;	/* in the order in which they are restored */
 	int32	   *numbers;		/* of each in the snapshot; 0: the whole file is wanted */
-	bool	   *absent;			/* unlogged on a standby: nothing of it is wanted */
+	bool	   *absent;			/* unlogged on a standby: nothing is wanted */
 	int			count;
 	int64		wanted;			/* blocks */
 	struct HTAB *ids;			/* SegmentId of each */
 } RestorePlan;
 
 /*
- * Blocks that a cache held, those in shared buffers counting for more, and for more still when they
- * were used often.  What has most of it per block comes first.
+ * The number of cached blocks, in which blocks in shared buffers weigh more, and often used ones
+ * even more.  A restore begins with the segments that have most of it per block.
  */
 extern uint64 segment_heat(const struct sf_segment *segment);
 
-/* Plans a restore of that snapshot, which may be NULL when the options name whole relations. */
+/* Plans a restore of that snapshot; NULL when the options specify whole relations only. */
 extern RestorePlan *job_plan(const char *snapshot, const JobOptions *options);
 
-/* Writes the segments; returns the checksum that plan_read() wants to see. */
+/* Writes the segments; returns the checksum that plan_read() verifies. */
 extern uint32 plan_write(const RestorePlan *plan, const char *path);
 
-/* Reads the segments; an error when the file is not the one that was written. */
+/* Reads the segments; raises an error when the file is not the one that was written. */
 extern struct sf_segment *plan_read(const char *path, uint32 crc, int count);
 
-/* the error for a number that the snapshot does not have */
+/* raises the error for a segment number that the snapshot does not have */
 extern void report_no_segment(const ResidencySnapshot *snapshot, int number)
 	__attribute__((noreturn));
 

@@ -1,5 +1,5 @@
 /*
- * relations.c - a relation by its OID: under a lock, or an error
+ * relations.c - opens a relation by its OID, under a lock
  */
 #include "relations.h"
 
@@ -27,7 +27,7 @@ is_partitioned(char kind)
 	return kind == RELKIND_PARTITIONED_TABLE || kind == RELKIND_PARTITIONED_INDEX;
 }
 
-/* name and table may be gone as long as there is no lock */
+/* without a lock, the relation and its table may be dropped at any time */
 static void
 check_may_read(Oid relid)
 {
@@ -60,7 +60,8 @@ open_readable_relation(Oid relid)
 	Relation	rel;
 
 	/*
-	 * before, or anybody could lock any table; and after, for rights go while a lock is waited for
+	 * The first check prevents that a user without privileges locks a table; the second one, that
+	 * privileges revoked while the lock was awaited still count.
 	 */
 	check_may_read(relid);
 	rel = open_relation(relid);
@@ -83,10 +84,10 @@ check_has_files(Relation rel, bool partitions)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-			 errmsg("\"%s\" has no files that could be cached", RelationGetRelationName(rel)),
+			 errmsg("relation \"%s\" does not have storage", RelationGetRelationName(rel)),
 			 errdetail_relkind_not_supported(kind),
-			 is_partitioned(kind) ? errhint("Name one of its partitions.")
-			 : errhint("Name a table, a materialized view, an index or a sequence.")));
+			 is_partitioned(kind) ? errhint("Specify one of its partitions.")
+			 : errhint("Specify a table, materialized view, index or sequence.")));
 }
 
 List *

@@ -1,8 +1,8 @@
 /*
- * relations.h - a relation by its OID: under a lock, or an error
+ * relations.h - opens a relation by its OID, under a lock
  *
- * An OID that a caller brings may be dropped at any moment until a lock is held.  So nothing of a
- * relation is looked at before it has been opened here.
+ * A relation whose OID comes from a caller may be dropped at any time until a lock is held.  So
+ * nothing of a relation is read before it has been opened here.
  */
 #ifndef RESIDENCY_RELATIONS_H
 #define RESIDENCY_RELATIONS_H
@@ -15,41 +15,41 @@
 #include "segments.h"
 
 /*
- * Opens a relation of any kind under AccessShareLock.  One that does not exist, or was dropped
- * while its lock was waited for, is an error.  The caller closes it, and decides how long it stays
- * locked.
+ * Opens a relation of any kind under AccessShareLock.  Raises an error when it does not exist or
+ * was dropped while the lock was awaited.  The caller closes it, and decides how long the lock
+ * lasts.
  */
 extern Relation open_relation(Oid relid);
 
-/* The same for who may read it; of an index, its table. */
+/* The same, for a user with SELECT on the relation, or on the table of an index. */
 extern Relation open_readable_relation(Oid relid);
 
 /*
- * Opens a partition, an index or the TOAST table of a relation that was opened before: NULL when it
- * was dropped meanwhile, which is no error.
+ * Opens a partition, an index or the TOAST table of an open relation; NULL when it has been dropped
+ * meanwhile, which is no error.
  */
 extern Relation open_part(Oid relid);
 
 /*
- * An error for a relation that has no files of its own, a view for one, but for a partitioned one
- * where its partitions do as well.
+ * Raises an error for a relation without files, for example a view.  A partitioned relation is
+ * accepted when its partitions can stand for it.
  */
 extern void check_has_files(Relation rel, bool partitions);
 
-/* The OIDs of a relation and its partitions, which are locked as it is. */
+/* The OIDs of a relation and its partitions, which are locked as well. */
 extern List *with_partitions(Relation rel);
 
-/* a fork of a relation that has files */
+/* a fork of a relation with files */
 typedef struct RelationFork
 {
-	SegmentId	id;				/* a temporary relation's file has another name */
+	SegmentId	id;				/* does not identify the file of a temporary relation */
 	char	   *path;			/* of segment 0 */
 } RelationFork;
 
 /*
- * That fork of the relation, or of each of its partitions; if one_file, of no partitioned one.  For
- * who may read it, and locked to the end of the transaction, as by every reader: these files stay
- * the relation's.
+ * That fork of the relation, or of each of its partitions; with one_file, a partitioned relation is
+ * an error.  Requires SELECT.  The lock lasts until the end of the transaction, as for every
+ * reader, so the files remain the relation's.
  */
 extern List *relation_forks(Oid relid, ForkNumber fork, bool one_file);
 

@@ -1,9 +1,9 @@
 /*
  * restore_worker.c - the background worker of a job
  *
- * A worker and not a long statement: a statement would hold back xmin, be cancelled by recovery
+ * A worker rather than a long statement: a statement would hold back xmin, be canceled by recovery
  * conflicts on a standby, and end with its connection.  The worker has no database and needs no
- * preloading.  What it loads is charged to the server's own memory cgroup.
+ * preloading.  Its page cache is charged to the server's own memory cgroup.
  */
 #include "restore_worker.h"
 
@@ -18,7 +18,7 @@
 #include "interrupts.h"
 #include "job.h"
 
-/* how long the starter waits for the worker to be at work, and for another starter, milliseconds */
+/* milliseconds that the starter waits until the worker runs the job, and for another starter */
 #define START_PATIENCE 10000
 
 PGDLLEXPORT void pg_residency_restore_main(Datum number);
@@ -45,7 +45,7 @@ refuse_second_job(void)
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 job.snapshot[0] == '\0' ? errmsg("job %d is restoring relations", job.job) :
 					 errmsg("job %d is restoring snapshot \"%s\"", job.job, job.snapshot),
-					 errhint("Wait for it, or end it with residency_cancel(%d).", job.job)));
+					 errhint("Wait until the job ends, or cancel it with residency_cancel(%d).", job.job)));
 }
 
 static BackgroundWorkerHandle *
@@ -69,13 +69,13 @@ register_worker(int number)
 		ereport(
 			ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-			 errmsg("no background worker is free for the restore"),
+			 errmsg("out of background worker slots"),
 			 errhint(
-				 "Raise max_worker_processes, or try again when parallel queries have finished.")));
+				 "Increase max_worker_processes, or try again when parallel queries have finished.")));
 	return handle;
 }
 
-/* whether the worker is at work, or has been */
+/* whether the worker runs the job or has ended it */
 static bool
 wait_for_start(BackgroundWorkerHandle *handle, int number)
 {
@@ -86,7 +86,7 @@ wait_for_start(BackgroundWorkerHandle *handle, int number)
 	{
 		BgwHandleStatus status;
 
-		/* a shutdown ends this session as well as the worker */
+		/* a shutdown terminates this session as well */
 		CHECK_FOR_INTERRUPTS();
 		status = GetBackgroundWorkerPid(handle, &pid);
 		if (!job_read(number, &job) || job.state != JOB_STARTING)
@@ -102,12 +102,12 @@ wait_for_start(BackgroundWorkerHandle *handle, int number)
 /* a job that is being started */
 typedef struct Starting
 {
-	int			number;			/* 0: there is none yet */
-	int			oldest;			/* what it pushes out when it has begun; 0: nothing */
+	int			number;			/* 0: none yet */
+	int			oldest;			/* job to remove when this one has begun; 0: none */
 	BackgroundWorkerHandle *handle;
 } Starting;
 
-/* when the job has begun: an error would deny it, so none is raised any more */
+/* runs after the job has begun, so it must not raise an error */
 static void
 push_out_oldest(const Starting *starting)
 {
@@ -115,7 +115,7 @@ push_out_oldest(const Starting *starting)
 		job_remove(starting->oldest);
 }
 
-/* also when the session is terminated: what did not begin leaves no job behind */
+/* cleanup, also when the session is terminated: a start that did not succeed leaves no job */
 static void
 give_up(int code, Datum arg)
 {
@@ -126,7 +126,7 @@ give_up(int code, Datum arg)
 		TerminateBackgroundWorker(starting->handle);
 	if (starting->number == 0)
 		return;
-	/* one that has begun meanwhile says itself how it ended */
+	/* a job that has begun meanwhile records its own end */
 	if (job_read(starting->number, &job) && job.pid != 0)
 		push_out_oldest(starting);
 	else
@@ -148,8 +148,8 @@ start(const RestorePlan *plan, const JobSettings *settings, int lock)
 		if (!wait_for_start(starting.handle, starting.number))
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-					 errmsg("the worker of the restore did not start"),
-					 errhint("The server's log may tell why.")));
+					 errmsg("could not start the worker of the restore"),
+					 errhint("More details may be available in the server log.")));
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&starting));
 	push_out_oldest(&starting);
@@ -166,7 +166,7 @@ job_start(const RestorePlan *plan, const JobSettings *settings)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("another session is starting a restore"),
-				 errhint("View residency_jobs shows it.")));
+				 errhint("View residency_jobs lists that restore.")));
 	PG_TRY();
 	{
 		number = start(plan, settings, lock);

@@ -9,9 +9,10 @@
 #include "job_file.h"
 
 /*
- * Makes a job of the plan, starts its worker and waits until that is at work.  The job's number; an
- * error when another job is alive, or no worker is free, and then there is no such job.  A
- * session that is canceled after the job has begun ends the job, which is remembered.
+ * Creates a job for the plan, starts its worker and waits until it runs the job.  Returns the job's
+ * number.  Raises an error when another job is alive or no background worker slot is free, and then
+ * there is no such job.  If the session is canceled after the job has begun, the job is ended and
+ * remembered.
  */
 extern int	job_start(const RestorePlan *plan, const JobSettings *settings);
 

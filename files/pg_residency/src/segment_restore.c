@@ -1,5 +1,5 @@
 /*
- * segment_restore.c - brings one segment of a snapshot back into the page cache
+ * segment_restore.c - restores one segment of a snapshot to the page cache
  */
 #include "segment_restore.h"
 
@@ -15,35 +15,35 @@
 #include "shared_buffers.h"
 
 /*
- * Blocks read although not wanted, to save a request, where the device has not been measured: 16
- * KiB is about what a local SSD makes worthwhile.
+ * Unwanted blocks between two runs that are read to save a request, for a device that has not been
+ * measured: 16 KiB is about the optimum of a local SSD.
  */
 #define DEFAULT_GAP_BLOCKS 2
 
-/* how often what is missing after a load is loaded again */
+/* repeated loads of blocks that are missing after the first one */
 #define TRIES 3
 
-/* a device is measured once there is that much to load from it */
+/* blocks to load that justify a measurement of the device */
 #define WORTH_MEASURING ((32 * 1024 * 1024) / BLCKSZ)
 
-/* a segment being looked at or restored */
+/* a segment being examined or restored */
 struct SegmentWork
 {
 	SegmentId	id;
 	SegmentOutcome *outcome;
 	char		path[MAXPGPATH];
-	int			fd;				/* -1 when there is no file */
-	uint32		blocks;			/* what both the map and the file have */
+	int			fd;				/* -1: no file */
+	uint32		blocks;			/* the smaller of the map and the file */
 	bool		cachestat;
 	uint8	   *want;
 	uint8	   *before;			/* in the page cache */
 	uint8	   *need;			/* wanted, and in neither cache */
-	/* while it is loaded: */
+	/* valid while it is loaded: */
 	RestoreControl *control;
 	Device	   *device;
 	struct pc_loader loader;
 	struct pc_file file;
-	uint64		promised;		/* bytes of the budget that are set aside for it */
+	uint64		promised;		/* bytes of the budget reserved for it */
 	int			rc;
 };
 
@@ -79,29 +79,28 @@ outcome_reason(const SegmentOutcome *o)
 		case REASON_NONE:
 			return NULL;
 		case REASON_UNLOGGED:
-			return "unlogged: not on a standby";
+			return "unlogged relations have no data on a standby";
 		case REASON_FILE_GONE:
-			return "the file is gone: dropped, truncated or rewritten";
+			return "the file is gone: the relation was dropped, truncated or rewritten";
 		case REASON_FILE_SHORTER:
-			return "the file is shorter now";
+			return "the file was truncated";
 		case REASON_OVER_BUDGET:
 			return "over the memory budget";
 		case REASON_RECLAIMED:
-			return "read, but evicted again";
+			return "reclaimed by the kernel after it was read";
 		case REASON_ENDED:
-			return "ended before it was done";
+			return "the job ended before this segment was restored";
 		case REASON_KERNEL:
 			return strerror(o->error);
 		case REASON_ERROR:
-			return "an error that the server's log has";
+			return "an error was raised; see the server log";
 	}
 	return "unknown";
 }
 
 /*
- * In the page cache now; `map` has the work's blocks.  cachestat(2) counts pages that are still on
- * their way: so it is believed to have found a file full only when all that was asked for has been
- * seen to arrive.
+ * Maps the blocks in the page cache. cachestat(2) also counts pages that are still being read: so a
+ * full file is accepted only after all requested pages have arrived.
  */
 static void
 map_segment(const SegmentWork *work, bool arrived, uint8 *map)
@@ -112,10 +111,10 @@ map_segment(const SegmentWork *work, bool arrived, uint8 *map)
 	int			rc = pc_survey(work->fd, work->blocks, BLCKSZ, trust, map, &resident);
 
 	if (rc != 0)
-		report_kernel_error(rc, "look at the pages of", work->path);
+		report_kernel_error(rc, "read the residency of", work->path);
 }
 
-/* wanted blocks in neither cache, given the page cache's map; how many there are */
+/* maps the wanted blocks in neither cache, given the map of the page cache; returns their number */
 static int64
 find_needed(const SegmentWork *work, const uint8 *resident, uint8 *need)
 {
@@ -137,8 +136,8 @@ new_map(uint32 nblocks)
 }
 
 /*
- * looks at the segment as it is now: fills wanted, resident and gone.  False when there is nothing
- * more to do.
+ * Examines the segment as it is now: sets wanted, resident and gone.  False when nothing is left to
+ * load.
  */
 static bool
 open_work(SegmentWork *work, const struct sf_segment *segment)
@@ -155,7 +154,7 @@ open_work(SegmentWork *work, const struct sf_segment *segment)
 		elog(ERROR, "snapshot is damaged: %s", wrong);
 	outcome->wanted = segment->wanted;
 
-	/* on a standby what an unlogged relation holds is not gone, it was never there */
+	/* the data of an unlogged relation is not gone on a standby: it never existed there */
 	if (work->id.fork != INIT_FORKNUM && RecoveryInProgress() && segment_is_unlogged(&work->id))
 	{
 		outcome->wanted = 0;
@@ -221,7 +220,7 @@ examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome)
 	close_work(work);
 }
 
-/* keeps the first `left` blocks of the map; how many had to be given up */
+/* keeps the first `left` blocks of the map; returns the number of cleared ones */
 static int64
 cut_to_budget(uint8 *map, uint32 blocks, int64 left)
 {
@@ -239,7 +238,7 @@ cut_to_budget(uint8 *map, uint32 blocks, int64 left)
 	return over;
 }
 
-/* blocks that were not in the page cache before, wanted or not */
+/* counts blocks that were not in the page cache before, wanted or not */
 static int64
 count_new(const SegmentWork *work, const uint8 *after)
 {
@@ -250,7 +249,7 @@ count_new(const SegmentWork *work, const uint8 *after)
 	return n;
 }
 
-/* counts what came in between the two maps of the page cache */
+/* counts the blocks that arrived between the two maps of the page cache */
 static void
 count_arrived(const SegmentWork *work, const uint8 *after)
 {
@@ -263,7 +262,7 @@ count_arrived(const SegmentWork *work, const uint8 *after)
 	}
 }
 
-/* how many runs of needed blocks there are, each of which may have a gap behind it */
+/* the number of runs of needed blocks, each of which may be followed by a gap */
 static int64
 count_runs(const SegmentWork *work)
 {
@@ -289,8 +288,8 @@ device_of(const SegmentWork *work, RestoreControl *control)
 }
 
 /*
- * The gap to read along: what somebody set, or what the device makes worthwhile.  That is measured
- * at the first occasion, on blocks that are needed anyway, and remembered.
+ * The gap to read: the option's, or the optimum of the device.  That is measured at the first
+ * opportunity, on blocks that are needed anyway, and recorded.
  */
 static uint32
 choose_gap(const SegmentWork *work, int64 left)
@@ -302,8 +301,8 @@ choose_gap(const SegmentWork *work, int64 left)
 	if (work->control->gap_blocks >= 0)
 		return (uint32) work->control->gap_blocks;
 	/*
-	 * Anew in each restore, for a volume may be throttled now that was not; what was noted is for
-	 * those with little to load, and for those whose rate is limited.
+	 * Each restore measures again, because a volume may be throttled since.  The recorded speed
+	 * serves restores with few blocks and those with a limited rate.
 	 */
 	if (!known->measured && work->control->allowance.pace.rate == 0 &&
 		needed >= WORTH_MEASURING && needed + PC_PROBE_BYTES / BLCKSZ <= left &&
@@ -320,7 +319,7 @@ choose_gap(const SegmentWork *work, int64 left)
 	return pc_worthwhile_gap(&known->speed, BLCKSZ);
 }
 
-/* gets ready to ask for what the work needs, within the budget */
+/* prepares the requests for the needed blocks, within the budget */
 static void
 prepare_load(SegmentWork *work)
 {
@@ -344,7 +343,7 @@ prepare_load(SegmentWork *work)
 		int64		gaps;
 
 		work->loader.gap_blocks = choose_gap(work, left);
-		/* what is read in gaps counts as well: none where the budget might not reach for them */
+		/* blocks in gaps use the budget too: no gaps if it might not suffice for them */
 		gaps = Min(count_runs(work) * work->loader.gap_blocks, (int64) work->blocks - needed);
 		if (left < needed + gaps)
 			work->loader.gap_blocks = 0;
@@ -357,8 +356,8 @@ prepare_load(SegmentWork *work)
 }
 
 /*
- * The file may have been truncated or dropped while it was loaded: what it has not any more is
- * gone. A file that was unlinked is no relation's, whatever is cached of it.
+ * The file may have been truncated or dropped during the load: its missing blocks are gone.  An
+ * unlinked file belongs to no relation, whatever is cached of it.
  */
 static void
 look_for_end(SegmentWork *work)
@@ -380,8 +379,8 @@ look_for_end(SegmentWork *work)
 }
 
 /*
- * Looks at what is there, and again after it has tried for what the kernel left out or took away,
- * and for what shared buffers held at the beginning and have displaced since; and counts.
+ * Examines the segment, and loads up to TRIES times what the kernel skipped or reclaimed, and what
+ * shared buffers held at first and have displaced since.  Then counts.
  */
 static void
 settle(SegmentWork *work)
@@ -398,7 +397,10 @@ settle(SegmentWork *work)
 	lacking = find_needed(work, after, missing);
 	for (int i = 0; i < TRIES && rc != PC_STOPPED && lacking > outcome->over_budget; i++)
 	{
-		/* what was promised to this segment has come in, or is free again */
+		/*
+		 * the blocks that this segment reserved budget for have arrived, or the budget is free
+		 * again
+		 */
 		int64		left;
 
 		allowance->promised -= work->promised;
@@ -413,12 +415,12 @@ settle(SegmentWork *work)
 		lacking = find_needed(work, after, missing);
 	}
 
-	/* a block given up may have come in all the same: in a gap, or because a query read it */
+	/* a block over budget may be resident now: read in a gap, or by a query */
 	outcome->over_budget = Min(outcome->over_budget, lacking);
 	outcome->resident = outcome->wanted - outcome->gone - lacking;
 	count_arrived(work, after);
 	allowance->used += (uint64) (outcome->loaded + outcome->extra) * BLCKSZ;
-	/* what was not waited for has not failed */
+	/* blocks that were not awaited have not failed */
 	outcome->failed = rc == PC_STOPPED ? 0 : lacking - outcome->over_budget;
 	outcome->error = rc < 0 ? -rc : 0;
 	if (rc == PC_STOPPED)

@@ -1,5 +1,5 @@
 /*
- * segment_restore.h - brings one segment of a snapshot back into the page cache
+ * segment_restore.h - restores one segment of a snapshot to the page cache
  */
 #ifndef RESIDENCY_SEGMENT_RESTORE_H
 #define RESIDENCY_SEGMENT_RESTORE_H
@@ -15,27 +15,27 @@
 typedef enum OutcomeReason
 {
 	REASON_NONE,
-	REASON_UNLOGGED,			/* on a standby there is none of it */
+	REASON_UNLOGGED,			/* no data on a standby */
 	REASON_FILE_GONE,
 	REASON_FILE_SHORTER,
 	REASON_OVER_BUDGET,
-	REASON_RECLAIMED,			/* read, and taken away by the kernel before it was counted */
+	REASON_RECLAIMED,			/* read, but reclaimed by the kernel before the count */
 	REASON_ENDED,				/* the restore was ended */
-	REASON_KERNEL,				/* `error` says why */
-	REASON_ERROR				/* an error was raised, which the server's log has */
+	REASON_KERNEL,				/* `error` has the errno */
+	REASON_ERROR				/* an error was raised; see the server log */
 } OutcomeReason;
 #define LAST_REASON REASON_ERROR
 
 /*
- * How one segment stands, or what became of it, in blocks.  Once it is finished,
- * wanted = resident + over_budget + gone + failed, but for what was not waited for.
+ * The state of a segment or the outcome of its restore, in blocks.  After the restore, wanted =
+ * resident + over_budget + gone + failed, except for blocks that were not awaited.
  */
 typedef struct SegmentOutcome
 {
 	int64		wanted;
-	int64		resident;		/* in the page cache or in shared buffers, as seen afterwards */
-	int64		loaded;			/* of these, the ones that came in meanwhile */
-	int64		extra;			/* not wanted, but brought in with the others */
+	int64		resident;		/* in the page cache or in shared buffers, counted afterwards */
+	int64		loaded;			/* of these, loaded meanwhile */
+	int64		extra;			/* not wanted, but loaded with the others */
 	int64		over_budget;
 	int64		gone;			/* the file is missing or shorter now */
 	int64		failed;
@@ -43,7 +43,7 @@ typedef struct SegmentOutcome
 	int			error;			/* errno, with REASON_KERNEL */
 } SegmentOutcome;
 
-/* what of the wanted blocks has come to an end */
+/* wanted blocks with a final outcome */
 static inline int64
 outcome_settled(const SegmentOutcome *o)
 {
@@ -53,7 +53,7 @@ outcome_settled(const SegmentOutcome *o)
 extern void outcome_add(SegmentOutcome *total, const SegmentOutcome *o);
 extern void outcome_subtract(SegmentOutcome *total, const SegmentOutcome *o);
 
-/* in words; NULL for REASON_NONE */
+/* as text; NULL for REASON_NONE */
 extern const char *outcome_reason(const SegmentOutcome *o);
 
 /* large: not for the stack */
@@ -62,7 +62,7 @@ typedef struct RestoreControl
 	Allowance	allowance;
 	Devices		devices;
 	const struct pc_window *window;
-	int			gap_blocks;		/* -1: what the device makes worthwhile */
+	int			gap_blocks;		/* -1: measured for each device */
 	/* as in struct pc_loader */
 	bool		(*wait) (void *arg, long microseconds);
 	void		(*blocked) (void *arg, bool begins);
@@ -72,36 +72,36 @@ typedef struct RestoreControl
 
 typedef struct SegmentWork SegmentWork;
 
-/* How the segment stands now, nothing loaded. */
+/* Examines the segment without loading anything. */
 extern void examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome);
 
 /*
- * Begins to restore a segment, within the budget.  NULL when nothing is missing of it, and the
- * outcome is complete; otherwise send_segment() asks for what is, and finish_segment() completes
- * it.  Meanwhile others can be begun, so that a device has enough to do when segments are small.
+ * Begins the restore of a segment within the budget.  Sets `work` to NULL when nothing is missing,
+ * and then the outcome is complete.  Otherwise send_segment() requests the missing blocks, and
+ * finish_segment() completes the outcome.  Other segments may be begun meanwhile, so that small
+ * segments keep a device busy.
  *
- * `work`, which is set as soon as there is something to give back, is for abandon_segment() after
- * an error.
+ * `work` is set as soon as it holds resources, for abandon_segment() after an error.
  */
 extern void begin_segment(const struct sf_segment *segment, RestoreControl *control,
 						  SegmentOutcome *outcome, SegmentWork **work);
 
 /*
- * Asks for what the segment needs, as far as its device's window has room, or all of it, if told to
- * wait for that.  False when there is more to ask for.
+ * Requests the segment's missing blocks as far as the device's window has room; with `wait`, all of
+ * them.  False when some are not yet requested.
  */
 extern bool send_segment(SegmentWork *work, bool wait);
 
-/* whether something of the segment is still on its way, or will be */
+/* whether requests of the segment are in flight or not yet sent */
 extern bool segment_is_in_flight(const SegmentWork *work);
 
 /*
- * Waits for what was asked for, and counts.  When wait() ended it, the outcome says how far it
- * came.
+ * Waits for the requested blocks, and counts.  If wait() ended the restore, the outcome has the
+ * blocks loaded so far.
  */
 extern void finish_segment(SegmentWork *work);
 
-/* Gives back what an error has left behind. */
+/* Releases the resources that an error left behind. */
 extern void abandon_segment(SegmentWork *work);
 
 #endif

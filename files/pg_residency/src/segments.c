@@ -1,5 +1,5 @@
 /*
- * segments.c - a relation's files: their paths, and a walk over those of the whole cluster
+ * segments.c - a relation's files: their paths, and a scan of those of the whole cluster
  */
 #include "segments.h"
 
@@ -16,7 +16,7 @@
 #include "kernel/page_cache.h"
 #include "pg_residency.h"
 
-/* one file of a database's directory, by its name alone */
+/* one file of a database's directory, as its name identifies it */
 typedef struct SegmentFile
 {
 	RelFileNumber relfilenumber;
@@ -44,11 +44,11 @@ segment_path(const SegmentId *id, char *path)
 		snprintf(path + n, MAXPGPATH - n, ".%u", id->segment);
 }
 
-/* -1 with errno set when it cannot be opened; a file that is no file is not there */
+/* -1 with errno set when it cannot be opened; anything but a regular file counts as missing */
 static int
 open_file(const char *path, uint32 *blocks)
 {
-	/* a FIFO must not keep us waiting for who writes to it */
+	/* without O_NONBLOCK a FIFO would block until a writer opens it */
 	int			fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
 	struct stat st;
 	int			save_errno = ENOENT;
@@ -108,11 +108,11 @@ report_kernel_error(int rc, const char *action, const char *path)
 			(errcode_for_file_access(),
 			 errmsg("could not %s file \"%s\": %m", action, path),
 			 rc == -EPERM ?
-			 errhint("The server does not own this file, so the kernel does not tell what is cached of it.") : 0));
+			 errdetail("The kernel reports the residency of a file only to the owner of the file.") : 0));
 	pg_unreachable();
 }
 
-/* digits[_fork][.segment]; temporary relations (t3_16384) and everything else are not ours */
+/* digits[_fork][.segment]; temporary relations (t3_16384) and all other names are ignored */
 static bool
 parse_file_name(const char *name, SegmentFile *file)
 {
@@ -151,7 +151,7 @@ parse_file_name(const char *name, SegmentFile *file)
 	return *p == '\0';
 }
 
-/* a relation's files beside each other */
+/* sorts a relation's files next to each other */
 static int
 compare_files(const void *a, const void *b)
 {
@@ -166,9 +166,8 @@ compare_files(const void *a, const void *b)
 }
 
 /*
- * Whether cachestat(2) tells the truth on the file system of that directory, asked of its
- * PG_VERSION file; every directory that holds a database has one, and the data directory itself.
- * Remembered by device.
+ * Whether cachestat(2) is reliable on the file system of that directory, tested on its PG_VERSION
+ * file: every database directory has one, and the data directory.  The result is cached by device.
  */
 static bool
 cachestat_is_honest(const char *dir, int fd)
@@ -227,18 +226,18 @@ segment_is_unlogged(const SegmentId *id)
 	return access(path, F_OK) == 0;
 }
 
-/* a walk over the cluster's files; what it has open is closed when it ends by an error */
+/* a scan of the cluster's files; its open directory and file are closed after an error */
 typedef struct Walk
 {
 	SegmentVisitor visitor;
 	void	   *arg;
 	DIR		   *dir;			/* open while a directory is read, */
 	int			fd;				/* and the file being visited, or -1 */
-	int			unreadable;		/* files that the server may not read */
+	int			unreadable;		/* files without read permission */
 	char		example[MAXPGPATH]; /* the first of them */
 } Walk;
 
-/* the relations' files in a directory, beside each other */
+/* the relations' files in a directory, sorted */
 static SegmentFile *
 list_files(Walk *walk, const char *dir, size_t *nfiles)
 {
@@ -295,7 +294,7 @@ visit_file(Walk *walk, const char *dir, const SegmentId *id, bool unlogged, int 
 	if (rc == -EPERM || rc == -EACCES)
 		note_unreadable(walk, path);
 	else if (rc != 0)
-		report_kernel_error(rc, "look at the pages of", path);
+		report_kernel_error(rc, "read the residency of", path);
 	CloseTransientFile(walk->fd);
 	walk->fd = -1;
 }
@@ -306,7 +305,7 @@ visit_directory(Walk *walk, const char *dir, Oid tablespace, Oid database)
 	size_t		nfiles;
 	SegmentFile *files = list_files(walk, dir, &nfiles);
 	bool		unlogged = false;
-	int			honest = -1;	/* not asked yet; a directory is on one file system */
+	int			honest = -1;	/* not tested yet; a directory is on one file system */
 
 	for (size_t i = 0; i < nfiles; i++)
 	{
@@ -326,7 +325,7 @@ visit_directory(Walk *walk, const char *dir, Oid tablespace, Oid database)
 	pfree(files);
 }
 
-/* the subdirectories whose name is an OID and nothing else */
+/* the subdirectories whose whole name is an OID */
 static List *
 list_oids(Walk *walk, const char *dir)
 {
@@ -340,7 +339,7 @@ list_oids(Walk *walk, const char *dir)
 	{
 		unsigned long oid;
 
-		/* pg_upgrade and administrators leave 16384.bak and the like */
+		/* pg_upgrade and administrators leave names like 16384.bak */
 		if (strspn(entry->d_name, "0123456789") != strlen(entry->d_name))
 			continue;
 		errno = 0;
@@ -353,7 +352,7 @@ list_oids(Walk *walk, const char *dir)
 	return oids;
 }
 
-/* every database directory below that one, or the database's */
+/* visits every database directory below `dir`, or that of `database` */
 static void
 visit_databases(Walk *walk, const char *dir, Oid tablespace, Oid database)
 {
@@ -406,7 +405,7 @@ visit_segments(Oid database, SegmentVisitor visitor, void *arg)
 	}
 	PG_CATCH();
 	{
-		/* a worker has no transaction to do that */
+		/* without a transaction, as in a worker, nothing closes these automatically */
 		if (walk->dir != NULL)
 			FreeDir(walk->dir);
 		if (walk->fd >= 0)
@@ -417,10 +416,10 @@ visit_segments(Oid database, SegmentVisitor visitor, void *arg)
 	if (walk->unreadable > 0)
 		ereport(WARNING,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg_plural("the server may not read %d file, which is left out: \"%s\"",
-							   "the server may not read %d files, which are left out, such as \"%s\"",
+				 errmsg_plural("skipped %d file without read permission: \"%s\"",
+							   "skipped %d files without read permission, for example \"%s\"",
 							   walk->unreadable, walk->unreadable, walk->example),
-				 errhint("Remove it if it is no relation's, or give it to the server's user.")));
+				 errhint("If the file belongs to a relation, make the server's user its owner. Otherwise remove the file.")));
 	pfree(walk);
 }
 

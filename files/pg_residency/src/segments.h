@@ -1,5 +1,5 @@
 /*
- * segments.h - a relation's files: their paths, and a walk over those of the whole cluster
+ * segments.h - a relation's files: their paths, and a scan of those of the whole cluster
  *
  * A segment is one file of one fork of one relation.  Counts are in blocks of BLCKSZ bytes.
  */
@@ -22,7 +22,7 @@ typedef struct SegmentId
 	uint32		segment;
 } SegmentId;
 
-/* of a segment in a snapshot */
+/* the identity of a segment in a snapshot */
 static inline SegmentId
 segment_id_of(const struct sf_segment *s)
 {
@@ -32,40 +32,43 @@ segment_id_of(const struct sf_segment *s)
 	return id;
 }
 
-/* writes the path below the data directory, MAXPGPATH bytes at most */
+/* writes the path relative to the data directory, at most MAXPGPATH bytes */
 extern void segment_path(const SegmentId *id, char *path);
 
 /*
- * Opens a segment's file with OpenTransientFile().  -1 when there is none; any other failure is an
- * error, for it must never pass for the end of a relation.  `blocks` is what the file holds now.
+ * Opens a segment's file with OpenTransientFile(). -1 when it does not exist; any other failure is
+ * an error, because it must not pass for the end of a relation.  `blocks` is the present size.
  */
 extern int	segment_open(const SegmentId *id, char *path, uint32 *blocks);
 
-/* what the file holds now, without opening it; false when there is none */
+/* the present size in blocks, without opening the file; false when it does not exist */
 extern bool segment_blocks_now(const SegmentId *id, uint32 *blocks);
 
 /* whether the relation has an init fork */
 extern bool segment_is_unlogged(const SegmentId *id);
 
-/* whether cachestat(2) can be believed of that file, which is open */
+/* whether cachestat(2) is reliable for that open file */
 extern bool cachestat_is_honest_for(const SegmentId *id, int fd);
 
 /*
- * Called with each segment file, open; `cachestat` says whether cachestat(2) can be believed
- * there, `unlogged` that the relation has an init fork.  Returns 0 or what the kernel layer
- * returned, a negative errno.
+ * Called with each segment file, open; `cachestat`: cachestat(2) is reliable for it; `unlogged`:
+ * the relation has an init fork.  Returns 0 or a negative errno of the kernel layer.
  */
 typedef int (*SegmentVisitor) (const SegmentId *id, const char *path, int fd, uint32 blocks,
 							   bool cachestat, bool unlogged, void *arg);
 
 /*
  * Visits each segment file of the cluster, or of one database and the shared catalogs.  Temporary
- * relations are left out.  What is dropped during the walk is not there.  A file that the server
- * may not read (it is then nobody's relation) is left out with a WARNING.  Needs no transaction.
+ * relations and files dropped during the scan are skipped.  Files without read permission are
+ * skipped with a WARNING, because they cannot belong to a relation of this server.  Needs no
+ * transaction.
  */
 extern void visit_segments(Oid database, SegmentVisitor visitor, void *arg);
 
-/* rc is a negative errno of the kernel layer; `action` as in "could not look at file x" */
+/*
+ * raises an error; rc is a negative errno of the kernel layer, `action` as in "could not evict file
+ * x"
+ */
 extern void report_kernel_error(int rc, const char *action, const char *path)
 	__attribute__((noreturn));
 

@@ -1,5 +1,5 @@
 /*
- * shared_buffers.c - what PostgreSQL's own cache holds
+ * shared_buffers.c - the contents of PostgreSQL's own cache
  */
 #include "shared_buffers.h"
 
@@ -15,16 +15,16 @@
 #include "pg_residency.h"
 #include "relations.h"
 
-/* what is in shared buffers of one fork of a relation */
+/* the blocks of one fork of a relation in shared buffers */
 typedef struct ForkBuffers
 {
 	SegmentId	id;				/* of segment 0: the key */
 	int64		blocks;
 	int64		dirty;
-	int64		in_page_cache;	/* of these, in the page cache too */
+	int64		in_page_cache;	/* of these, also in the page cache */
 } ForkBuffers;
 
-/* one buffer; its block counts from the beginning of its segment */
+/* one buffer; its block number is relative to its segment */
 typedef struct BufferRef
 {
 	SegmentId	id;
@@ -34,7 +34,7 @@ typedef struct BufferRef
 } BufferRef;
 
 /*
- * that many buffers are compared with the page cache at a time: 32 MiB of memory, whatever
+ * buffers compared with the page cache at a time: this bounds the memory to 32 MiB, whatever
  * shared_buffers is
  */
 #define REFS_AT_ONCE (1024 * 1024)
@@ -58,8 +58,8 @@ block_in_shared_buffers(const SegmentId *id, BlockNumber block)
 }
 
 /*
- * what the i-th buffer holds; false when it holds nothing.  Like pg_buffercache, each is seen at
- * its own moment.
+ * The block in the i-th buffer; false when it is empty.  As in pg_buffercache, buffers are read one
+ * after another, so the result is not consistent across them.
  */
 static bool
 look_at_buffer(int i, BufferRef *ref)
@@ -69,7 +69,7 @@ look_at_buffer(int i, BufferRef *ref)
 	BlockNumber block;
 
 	memset(ref, 0, sizeof(*ref));
-	/* the lock keeps the tag together */
+	/* without the lock the tag could change while it is read */
 	state = LockBufHdr(buf);
 	ref->id.tablespace = compat_tag_tablespace(&buf->tag);
 	ref->id.database = compat_tag_database(&buf->tag);
@@ -110,7 +110,7 @@ find_fork(HTAB *forks, const SegmentId *id)
 	return entry;
 }
 
-/* counts which of the buffers, all of one segment, the page cache holds as well */
+/* counts the buffers, all of one segment, that are also in the page cache */
 static int64
 count_in_page_cache(const BufferRef *refs, int nrefs, uint8 *map)
 {
@@ -124,7 +124,7 @@ count_in_page_cache(const BufferRef *refs, int nrefs, uint8 *map)
 		return 0;				/* not yet written, or dropped meanwhile */
 	rc = pc_map(fd, blocks, BLCKSZ, map);
 	if (rc != 0)
-		report_kernel_error(rc, "look at the pages of", path);
+		report_kernel_error(rc, "read the residency of", path);
 	CloseTransientFile(fd);
 	for (int i = 0; i < nrefs; i++)
 		both += refs[i].block < blocks && pc_bit(map, refs[i].block);
@@ -147,8 +147,8 @@ compare_with_page_cache(HTAB *forks, BufferRef *refs, int nrefs, uint8 *map)
 }
 
 /*
- * Everything in shared buffers, eight bytes a buffer: the number of the fork, the block and whether
- * it is hot, in the order of these.
+ * The contents of shared buffers, eight bytes for each buffer: the number of the fork, the block
+ * and whether it is hot, sorted in this order.
  */
 struct BufferSet
 {
@@ -163,7 +163,7 @@ typedef struct NumberedFork
 	uint32		number;
 } NumberedFork;
 
-/* the clock sweep takes one from the count each time it comes by, a use adds one, up to five */
+/* the clock sweep decrements the count on each pass, a use increments it, to at most 5 */
 #define HOT_USAGE_COUNT 3
 
 #define PACK(number, block, hot) (((uint64) (number) << 33) | ((uint64) (block) << 1) | (hot))
@@ -317,13 +317,13 @@ residency_buffers(PG_FUNCTION_ARGS)
 	SegmentId	wanted;
 	Relation	rel;
 
-	need_argument(fcinfo, 0, "the relation");
+	need_argument(fcinfo, 0, "relation");
 	rel = open_relation(PG_GETARG_OID(0));
 	if (!RELKIND_HAS_STORAGE(rel->rd_rel->relkind) || RelationUsesLocalBuffers(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" has no files that could be cached", RelationGetRelationName(rel)),
-				 errhint("Name a table, a materialized view, an index or a sequence.")));
+				 errmsg("relation \"%s\" does not use shared buffers", RelationGetRelationName(rel)),
+				 errhint("Specify a table, materialized view, index or sequence that is not temporary.")));
 	wanted = (SegmentId){compat_tablespace(rel), compat_database(rel), compat_relfilenumber(rel),
 						 0, 0};
 	relation_close(rel, AccessShareLock);

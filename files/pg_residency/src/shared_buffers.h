@@ -1,5 +1,5 @@
 /*
- * shared_buffers.h - what PostgreSQL's own cache holds
+ * shared_buffers.h - the contents of PostgreSQL's own cache
  */
 #ifndef RESIDENCY_SHARED_BUFFERS_H
 #define RESIDENCY_SHARED_BUFFERS_H
@@ -10,14 +10,14 @@
 
 typedef struct BufferSet BufferSet;
 
-/* whether a buffer holds that block of the segment, counted from its beginning */
+/* whether a buffer holds that block, which is relative to the segment */
 extern bool block_in_shared_buffers(const SegmentId *id, BlockNumber block);
 
-/* Looks at all buffers once; takes eight bytes for each, and a hash table of the forks. */
+/* Reads all buffers once; allocates eight bytes for each, and a hash table of the forks. */
 extern BufferSet *collect_shared_buffers(void);
 
 /*
- * Marks the segment's blocks that the set has, in maps of that many blocks; false when there is
+ * Maps the segment's blocks that the set contains, in maps of `blocks` bits; false when there are
  * none.
  */
 extern bool buffers_of_segment(const BufferSet *set, const SegmentId *id, uint32 blocks,

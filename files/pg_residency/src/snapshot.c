@@ -1,5 +1,5 @@
 /*
- * snapshot.c - snapshots: finding and reading them
+ * snapshot.c - finds and reads snapshots
  */
 #include "snapshot.h"
 
@@ -10,28 +10,24 @@
 #include "directory.h"
 #include "interrupts.h"
 
-#define DAMAGED "it is damaged: "
+#define DAMAGED "damaged: "
 
-/* written out when that much has come together */
-#define WRITE_BYTES (256 * 1024)
-
-#define DAMAGED "it is damaged: "
-
-/* what keeps a readable snapshot from being used here; NULL when nothing does */
+/* the reason why a readable snapshot cannot be used in this cluster; NULL when it can */
 static const char *
 foreign_reason(const struct sf_header *header)
 {
 	if (header->system_identifier != GetSystemIdentifier())
-		return psprintf("it is of another cluster: its system identifier is " UINT64_FORMAT
-						", this one's " UINT64_FORMAT,
+		return psprintf("taken on another cluster, with system identifier " UINT64_FORMAT
+						" (this cluster has " UINT64_FORMAT ")",
 						header->system_identifier, GetSystemIdentifier());
 	if (header->block_size != BLCKSZ || header->segment_blocks != RELSEG_SIZE)
-		return "it is of a server with other block or segment sizes";
+		return "taken on a server with another block or segment size";
 	return NULL;
 }
 
 /*
- * what is wrong with it is found in the order of what it costs: whose it is, before what is in it
+ * The cheap checks come first: whether the header belongs to this cluster, before the content is
+ * checked.
  */
 bool
 snapshot_read(const Generation *g, ResidencySnapshot *snapshot)
@@ -46,7 +42,7 @@ snapshot_read(const Generation *g, ResidencySnapshot *snapshot)
 	if (snapshot->data == NULL && error != 0)
 	{
 		snapshot->unknown = true;
-		snapshot->problem = psprintf("it cannot be read: %s", strerror(error));
+		snapshot->problem = psprintf("could not read the file: %s", strerror(error));
 		return true;
 	}
 	if (snapshot->data == NULL)
@@ -120,13 +116,13 @@ snapshot_load(const char *name)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("snapshot \"%s\" is damaged: %s", snapshot->label,
 						snapshot->problem + strlen(DAMAGED)),
-				 errhint("Remove it with residency_drop_snapshot('%s') and take a new one.",
+				 errhint("Remove it with residency_drop_snapshot('%s') and take a new snapshot.",
 						 snapshot->label)));
 	if (snapshot->problem != NULL)
 		ereport(
 			ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("snapshot \"%s\" cannot be used here: %s", snapshot->label,
+			 errmsg("cannot use snapshot \"%s\" in this cluster: %s", snapshot->label,
 					snapshot->problem),
 			 errhint(
 				 "Take a snapshot on this cluster, or copy one from a physical replica of it.")));
@@ -143,6 +139,6 @@ snapshot_segments(const ResidencySnapshot *snapshot)
 							   MCXT_ALLOC_HUGE);
 	for (uint32 i = 0; i < snapshot->header.segments; i++)
 		if (!sf_next_segment(snapshot->data, &snapshot->header, &at, &segments[i]))
-			elog(ERROR, "snapshot \"%s\" has fewer segments than it says", snapshot->label);
+			elog(ERROR, "snapshot \"%s\" has fewer segments than its header states", snapshot->label);
 	return segments;
 }

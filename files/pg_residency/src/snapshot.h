@@ -1,8 +1,8 @@
 /*
- * snapshot.h - snapshots: finding and reading them
+ * snapshot.h - finds and reads snapshots
  *
- * A snapshot is a file pg_residency/<name>@<generation>.snapshot in the data directory, its
- * relations' names beside it.  Nothing here needs a session, a database or a transaction.
+ * A snapshot is a file pg_residency/<name>@<generation>.snapshot in the data directory, with its
+ * names file beside it.  Nothing here needs a session, a database or a transaction.
  */
 #ifndef RESIDENCY_SNAPSHOT_H
 #define RESIDENCY_SNAPSHOT_H
@@ -19,24 +19,28 @@ typedef struct ResidencySnapshot
 	uint8	   *data;
 	size_t		size;			/* bytes */
 	const char *problem;		/* why it cannot be used here; NULL when it can */
-	bool		damaged;		/* then the header is not to be read, */
-	/* nor when the file could not be, and then there is no data either */
+	bool		damaged;		/* the header is invalid */
+	/* the file could not be read: neither header nor data are valid */
 	bool		unknown;
 } ResidencySnapshot;
 
 /*
- * The generation that is meant by its bare name: the newest usable one that is not thin.  Where
- * there is none such it is the newest usable one, or the newest; 0 when there is no such name.
+ * The current generation, which the bare name means: the newest usable one that is not thin.  If
+ * all usable ones are thin, the newest of them; if none is usable, the newest. 0 when there is no
+ * snapshot of that name.
  */
 extern int	current_generation(const char *name, const Generation *list, int count);
 
-/* Reads one, checked; false when it is not there.  It may have a problem. */
+/* Reads and checks a snapshot; false when it does not exist.  Sets `problem`. */
 extern bool snapshot_read(const Generation *g, ResidencySnapshot *snapshot);
 
-/* The one that "name" or "name@3" means; an error when there is none that can be used here. */
+/*
+ * The snapshot that "name" or "name@3" means; raises an error when it does not exist or cannot be
+ * used.
+ */
 extern ResidencySnapshot *snapshot_load(const char *name);
 
-/* All of its segments, the first being number 1; they point into its data. */
+/* All segments of a snapshot; the first one has the number 1.  They point into its data. */
 extern struct sf_segment *snapshot_segments(const ResidencySnapshot *snapshot);
 
 #endif

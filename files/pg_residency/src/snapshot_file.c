@@ -14,7 +14,7 @@ static const char magic[8] = {'P', 'G', 'R', 'E', 'S', 'I', 'D', '\n'};
 
 #define LARGEST_FORK 3
 
-/* a reader of a large file looks whether it is to end that often */
+/* bytes of a large file between two calls of `tick` */
 #define TICK_BYTES (1024 * 1024)
 
 uint32_t
@@ -82,15 +82,15 @@ sf_read_header(const uint8_t *file, size_t size, struct sf_header *header)
 	uint32_t	version;
 
 	if (size < sizeof(magic) + 8 || memcmp(p, magic, sizeof(magic)) != 0)
-		return "it is no snapshot file";
+		return "not a snapshot file";
 	p += sizeof(magic);
 	version = (uint32_t) wire_get(&p, 4);
 	if (version != SF_VERSION)
-		return "its format is another version's";
+		return "unsupported format version";
 	if (size < SF_HEADER_BYTES || wire_get(&p, 4) != SF_HEADER_BYTES)
-		return "its header is cut short";
+		return "the header is truncated";
 	if (wire_get(&crc, 4) != sf_crc32c(0, file, SF_HEADER_BYTES - 4))
-		return "the checksum of its header does not match";
+		return "the header checksum does not match";
 	header->system_identifier = wire_get(&p, 8);
 	header->timeline = (uint32_t) wire_get(&p, 4);
 	header->server_version = (uint32_t) wire_get(&p, 4);
@@ -115,20 +115,20 @@ sf_read_header(const uint8_t *file, size_t size, struct sf_header *header)
 	header->measure = wire_get(&p, 8);
 	header->measured_from = (uint32_t) wire_get(&p, 4);
 	if (header->name[SF_NAME_BYTES - 1] != '\0' || header->origin[SF_ORIGIN_BYTES - 1] != '\0')
-		return "a name in its header has no end";
-	/* it becomes text of a database, whatever its encoding */
+		return "a name in the header is not terminated";
+	/* it becomes text in a database of any encoding */
 	for (char *c = header->origin; *c != '\0'; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
 	if (header->block_size == 0 || header->segment_blocks == 0 ||
 		header->segment_blocks > SF_MAX_SEGMENT_BLOCKS)
-		return "a size in its header is out of range";
+		return "a size in the header is out of range";
 	if (header->taken_at < 0 || header->taken_at > SF_LATEST || header->generation > INT32_MAX ||
 		header->segments > INT32_MAX || header->blocks > INT64_MAX || header->wanted > INT64_MAX ||
 		header->in_page_cache > INT64_MAX || header->in_shared_buffers > INT64_MAX ||
 		header->in_both > INT64_MAX || header->measure > INT64_MAX ||
 		header->measured_from > INT32_MAX)
-		return "a number in its header is out of range";
+		return "a number in the header is out of range";
 	return NULL;
 }
 
@@ -165,8 +165,8 @@ put_varint(uint8_t *out, uint32_t value)
 }
 
 /*
- * runs are given up when they reach the bitmap's size, by then a pair of varints of five bytes may
- * be beyond it
+ * Runs are abandoned when they reach the bitmap's size, but a pair of varints of five bytes each
+ * may already exceed it.
  */
 size_t
 sf_segment_bound(uint32_t nblocks)
@@ -202,7 +202,7 @@ pack_map(const uint8_t *map, uint32_t nblocks, uint8_t *out, uint8_t *encoding)
 	return (size_t) (p - out);
 }
 
-/* writes one layer; returns what is behind it */
+/* writes one layer; returns the position after it */
 static uint8_t *
 write_layer(struct sf_segment *segment, enum sf_layer layer, const uint8_t *map, uint8_t *out)
 {
@@ -219,7 +219,7 @@ write_layer(struct sf_segment *segment, enum sf_layer layer, const uint8_t *map,
 	return out + SF_LAYER_BYTES + size;
 }
 
-/* writes the layers that have blocks; returns what is behind them */
+/* writes the layers with blocks; returns the position after them */
 static uint8_t *
 write_layers(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS], uint8_t *out)
 {
@@ -232,7 +232,7 @@ write_layers(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS], uint8_t
 	return out;
 }
 
-/* the blocks of both layers of shared buffers go to the one that had more of them */
+/* merges both layers of shared buffers into the one with more blocks */
 static void
 merge_buffers(const struct sf_segment *segment, uint8_t *const maps[SF_LAYERS])
 {
@@ -300,7 +300,7 @@ sf_write_segment(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS], uin
 	return (size_t) (end - out);
 }
 
-/* reads the segment at p, which moves behind it; NULL, or what is wrong */
+/* reads the segment at p and moves p after it; NULL, or the reason of a failure */
 static const char *
 read_segment(const uint8_t **p, const uint8_t *end, const struct sf_header *header,
 			 struct sf_segment *segment)
@@ -309,7 +309,7 @@ read_segment(const uint8_t **p, const uint8_t *end, const struct sf_header *head
 
 	segment->raw = *p;
 	if ((size_t) (end - *p) < SF_SEGMENT_BYTES)
-		return "a segment is cut short";
+		return "a segment is truncated";
 	segment->tablespace = (uint32_t) wire_get(p, 4);
 	segment->database = (uint32_t) wire_get(p, 4);
 	segment->relfilenumber = (uint32_t) wire_get(p, 4);
@@ -331,7 +331,7 @@ read_segment(const uint8_t **p, const uint8_t *end, const struct sf_header *head
 		unsigned	layer;
 
 		if ((size_t) (end - *p) < SF_LAYER_BYTES)
-			return "a segment is cut short";
+			return "a segment is truncated";
 		layer = (unsigned) wire_get(p, 1);
 		map.encoding = (uint8_t) wire_get(p, 1);
 		*p += 2;
@@ -339,7 +339,7 @@ read_segment(const uint8_t **p, const uint8_t *end, const struct sf_header *head
 		map.size = (uint32_t) wire_get(p, 4);
 		map.data = *p;
 		if ((size_t) (end - *p) < map.size)
-			return "a map is cut short";
+			return "a map is truncated";
 		if (layer >= 1 && layer <= SF_LAYERS)
 			segment->layers[layer - 1] = map;
 		*p += map.size;
@@ -349,8 +349,8 @@ read_segment(const uint8_t **p, const uint8_t *end, const struct sf_header *head
 }
 
 /*
- * The runs of a map, one after another, in whichever encoding: this costs as much as the map has
- * bytes, however many blocks it speaks of.
+ * An iterator over the runs of a map in either encoding.  Its cost depends on the bytes of the map,
+ * not on the number of blocks it describes, which a damaged file could exaggerate.
  */
 struct runs
 {
@@ -358,12 +358,12 @@ struct runs
 	uint32_t	nblocks;
 	const uint8_t *p;
 	uint32_t	from;			/* the current run, */
-	uint32_t	to;				/* before this */
+	uint32_t	to;				/* exclusive end */
 	bool		ended;
 	const char *wrong;
 };
 
-/* moves to the next run; ended is set behind the last one, and where something is wrong */
+/* moves to the next run; sets `ended` after the last one, and on an error */
 static void
 next_run(struct runs *r)
 {
@@ -380,9 +380,9 @@ next_run(struct runs *r)
 	else if (r->p >= end)
 		r->ended = true;
 	else if (!get_varint(&r->p, end, &gap) || !get_varint(&r->p, end, &run))
-		r->wrong = "a run is cut short";
+		r->wrong = "a run is truncated";
 	else if (run == 0 || (uint64_t) r->to + gap + run > r->nblocks)
-		r->wrong = "a run goes beyond its segment";
+		r->wrong = "a run exceeds its segment";
 	else
 	{
 		r->from = r->to + gap;
@@ -402,18 +402,18 @@ first_run(const struct sf_segment *segment, enum sf_layer layer)
 	if (map->blocks == 0)
 		r.ended = true;
 	else if (map->encoding != SF_RUNS && map->encoding != SF_BITMAP)
-		r.wrong = "a map has an encoding that is not known";
+		r.wrong = "a map has an unknown encoding";
 	else if (map->encoding == SF_BITMAP && map->size != pc_map_bytes(segment->blocks))
 		r.wrong = "a bitmap has the wrong length";
 	else if (map->encoding == SF_BITMAP && tail != 0 && map->data[map->size - 1] >> tail != 0)
-		r.wrong = "a bitmap goes beyond its segment";
+		r.wrong = "a bitmap exceeds its segment";
 	else
 		next_run(&r);
 	r.ended |= r.wrong != NULL;
 	return r;
 }
 
-/* whether each layer holds as many blocks as it says */
+/* checks the block count of each layer; NULL, or the reason of a failure */
 static const char *
 check_layers(const struct sf_segment *segment)
 {
@@ -427,18 +427,18 @@ check_layers(const struct sf_segment *segment)
 		if (r.wrong != NULL)
 			return r.wrong;
 		if (found != segment->layers[l].blocks)
-			return "a map does not hold what its layer says";
+			return "the block count of a layer does not match its map";
 	}
 	return NULL;
 }
 
-/* blocks in any of the layers, which check_layers() found right */
+/* blocks in any of the layers, which check_layers() has accepted */
 static uint64_t
 count_union(const struct sf_segment *segment)
 {
 	struct runs runs[SF_LAYERS];
 	uint64_t	found = 0;
-	uint32_t	at = 0;			/* what is before has been counted */
+	uint32_t	at = 0;			/* blocks before this one are counted */
 
 	for (int l = 0; l < SF_LAYERS; l++)
 		runs[l] = first_run(segment, (enum sf_layer) l);
@@ -460,7 +460,7 @@ count_union(const struct sf_segment *segment)
 	}
 }
 
-/* adds a layer's blocks to those in `out`; NULL, or what is wrong */
+/* adds a layer's blocks to `out`; NULL, or the reason of a failure */
 static const char *
 unpack_layer(const struct sf_segment *segment, enum sf_layer layer, uint8_t *out)
 {
@@ -475,7 +475,7 @@ unpack_layer(const struct sf_segment *segment, enum sf_layer layer, uint8_t *out
 	if (r.wrong != NULL)
 		return r.wrong;
 	return found == segment->layers[layer].blocks ? NULL :
-													"a map does not hold what its layer says";
+													"the block count of a layer does not match its map";
 }
 
 const char *
@@ -494,7 +494,7 @@ sf_read_map(const struct sf_segment *segment, uint8_t *map)
 	for (int l = 0; l < SF_LAYERS && wrong == NULL; l++)
 		wrong = unpack_layer(segment, (enum sf_layer) l, map);
 	if (wrong == NULL && pc_popcount(map, segment->blocks) != segment->wanted)
-		wrong = "its maps do not hold what a segment says";
+		wrong = "the block count of a segment does not match its maps";
 	return wrong;
 }
 
@@ -511,7 +511,7 @@ sf_check(const uint8_t *file, size_t size, struct sf_header *header, void (*tick
 	if (wrong != NULL)
 		return wrong;
 	if (header->body_size != size - SF_HEADER_BYTES)
-		return "its length is not what its header says";
+		return "the file size does not match the header";
 	for (size_t at = SF_HEADER_BYTES; at < size; at += TICK_BYTES)
 	{
 		crc = sf_crc32c(crc, file + at, size - at < TICK_BYTES ? size - at : TICK_BYTES);
@@ -519,7 +519,7 @@ sf_check(const uint8_t *file, size_t size, struct sf_header *header, void (*tick
 			tick();
 	}
 	if (header->body_crc != crc)
-		return "the checksum of its content does not match";
+		return "the content checksum does not match";
 	for (uint32_t i = 0; i < header->segments; i++)
 	{
 		struct sf_segment segment;
@@ -528,7 +528,7 @@ sf_check(const uint8_t *file, size_t size, struct sf_header *header, void (*tick
 			(wrong = check_layers(&segment)) != NULL)
 			return wrong;
 		if (count_union(&segment) != segment.wanted)
-			return "its maps do not hold what a segment says";
+			return "the block count of a segment does not match its maps";
 		wanted += segment.wanted;
 		if (tick && p - ticked >= TICK_BYTES)
 		{
@@ -537,9 +537,9 @@ sf_check(const uint8_t *file, size_t size, struct sf_header *header, void (*tick
 		}
 	}
 	if (p != end)
-		return "it holds more than its header says";
+		return "the file has more data than the header states";
 	if (wanted != header->wanted)
-		return "its segments do not add up to what its header says";
+		return "the block count of the header does not match the segments";
 	return NULL;
 }
 

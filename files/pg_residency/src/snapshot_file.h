@@ -1,22 +1,23 @@
 /*
  * snapshot_file.h - the format of a snapshot file
  *
- * No PostgreSQL types here: this layer is tested and fuzzed alone.  All numbers are little-endian.
+ * No PostgreSQL types here: this layer is tested and fuzzed separately.  All numbers are
+ * little-endian.
  *
  *   header    SF_HEADER_BYTES, its last four bytes the CRC-32C of the others
- *   segments  one after another, none for a segment of which nothing was cached:
+ *   segments  one after another, without those that had no cached block:
  *             tablespace, database, relfilenumber, segment, blocks, wanted (u32 each), fork (u8),
  *             number of layers (u8), 0 (u16), and for each layer:
  *             layer (u8), encoding (u8), 0 (u16), blocks in it (u32), size (u32), and `size` bytes
  *             of map
  *
- * A layer's map says which blocks (8 KiB) of the segment a cache held; what is wanted is what any
- * of them held.  Its encoding is the smaller of
- *   runs      varints, alternately how many blocks were not cached and how many were
+ * A layer's map has the blocks (8 KiB) of the segment that a cache held; a block is wanted when any
+ * layer has it.  The encoding of a map is the smaller of
+ *   runs      varints, alternately the number of blocks not cached and of blocks cached
  *   bitmap    a bit per block, least significant bit first
- * so that a layer of a segment of 1 GiB takes 16 KiB at most, and some tens of bytes when all of it
- * was cached.  The writer keeps a segment within twice that: where the two layers of shared buffers
- * would not fit, they become one. A reader passes over layers that it does not know.
+ * so that a layer of a segment of 1 GiB takes at most 16 KiB, and some tens of bytes when the whole
+ * segment was cached.  The writer keeps a segment within twice that: it merges the two layers of
+ * shared buffers if they do not fit.  A reader skips unknown layers.
  */
 #ifndef RESIDENCY_SNAPSHOT_FILE_H
 #define RESIDENCY_SNAPSHOT_FILE_H
@@ -32,22 +33,22 @@
 #define SF_NAME_BYTES 64
 #define SF_ORIGIN_BYTES 256
 
-/* the most blocks a segment may have here: PostgreSQL's default of 1 GiB is 131,072 of 8 KiB */
+/* maximum blocks of a segment here: PostgreSQL's default of 1 GiB is 131,072 blocks of 8 KiB */
 #define SF_MAX_SEGMENT_BLOCKS (1u << 24)
 
-/* the latest time that a header may have, microseconds since 1970: the year 9999 */
+/* the latest time accepted in a header, microseconds since 1970: the year 9999 */
 #define SF_LATEST INT64_C(253402300800000000)
 
 #define SF_FLAG_IN_RECOVERY 1u
 #define SF_FLAG_THIN 2u			/* it holds less than half of `measure` */
-#define SF_FLAG_FORCED 4u		/* it is the measure of those after it, whatever was before */
+#define SF_FLAG_FORCED 4u		/* it is the measure of later generations */
 
-/* in the file a layer's number is one more */
+/* in the file a layer has this number plus 1 */
 enum sf_layer
 {
 	SF_PAGE_CACHE,
-	SF_BUFFERS_COOL,			/* in shared buffers, seldom used lately */
-	SF_BUFFERS_HOT,				/* in shared buffers, often used lately */
+	SF_BUFFERS_COOL,			/* in shared buffers, low usage count */
+	SF_BUFFERS_HOT,				/* in shared buffers, high usage count */
 	SF_LAYERS
 };
 
@@ -74,13 +75,13 @@ struct sf_header
 	uint64_t	in_page_cache;
 	uint64_t	in_shared_buffers;
 	uint64_t	in_both;
-	uint64_t	body_size;		/* bytes behind the header */
+	uint64_t	body_size;		/* bytes after the header */
 	uint32_t	body_crc;
 	char		name[SF_NAME_BYTES];
 	char		origin[SF_ORIGIN_BYTES];	/* host name, printable ASCII */
-	/* blocks of the fullest before it that still existed; 0: none, or not known */
+	/* existing blocks of the fullest earlier generation; 0: none, or unknown */
 	uint64_t	measure;
-	/* the last forced generation: none before it is a measure; 0: none */
+	/* the last forced generation: earlier ones are no measure; 0: none */
 	uint32_t	measured_from;
 };
 
@@ -103,7 +104,7 @@ struct sf_segment
 	uint32_t	wanted;			/* blocks in any of the layers */
 	uint8_t		fork;			/* PostgreSQL's ForkNumber */
 	struct sf_map layers[SF_LAYERS];
-	const uint8_t *raw;			/* all of it as the file has it, when it was read from one; */
+	const uint8_t *raw;			/* the encoded segment, when it was read from a file; */
 	size_t		raw_size;		/* bytes */
 };
 
@@ -112,42 +113,42 @@ extern uint32_t sf_crc32c(uint32_t crc, const void *data, size_t size);
 /* header.body_size and body_crc must be set; out has SF_HEADER_BYTES */
 extern void sf_write_header(const struct sf_header *header, uint8_t *out);
 
-/* Bytes that sf_write_segment() may need for a segment of that many blocks. */
+/* The maximum number of bytes that sf_write_segment() writes for a segment of that many blocks. */
 extern size_t sf_segment_bound(uint32_t nblocks);
 
 /*
- * Writes a segment whose layers are these maps, NULL where a cache held nothing; wanted and layers
- * of `segment` are filled with what was written, but for their data.  Returns the bytes written; 0,
- * and nothing, when no layer has a block.  The maps of shared buffers may be merged.
+ * Writes a segment with these maps as its layers, NULL for a cache that holds nothing.  Sets
+ * `wanted` and the layers of `segment` except their data.  Returns the bytes written; 0 when no
+ * layer has a block, and then nothing is written.  May merge the maps of shared buffers.
  */
 extern size_t sf_write_segment(struct sf_segment *segment, uint8_t *const maps[SF_LAYERS],
 							   uint8_t *out);
 
-/* Reads the header alone; NULL, or what is wrong with it. */
+/* Reads the header alone; NULL, or the reason of a failure. */
 extern const char *sf_read_header(const uint8_t *file, size_t size, struct sf_header *header);
 
 /*
- * Reads the header and checks the whole file, every map included; NULL, or what is wrong with it.
- * It takes time in proportion to `size`, and calls `tick`, which may be NULL and need not return,
- * about once a MiB.  What the header says of the cluster is for the caller to judge first.
+ * Reads the header and checks the whole file, every map included; NULL, or the reason of a failure.
+ * Takes time in proportion to `size`.  Calls `tick`, which may be NULL and need not return, about
+ * once per MiB.  The caller checks first whether the header fits the cluster.
  */
 extern const char *sf_check(const uint8_t *file, size_t size, struct sf_header *header,
 							void (*tick) (void));
 
 /*
- * The segment at `*at` bytes, 0 for the first; moves `*at` behind it.  False at the end.  Only of a
- * file that sf_check() found right.
+ * Reads the segment at `*at` bytes, 0 for the first, and moves `*at` after it.  False at the end.
+ * Only for a file that sf_check() has accepted.
  */
 extern bool sf_next_segment(const uint8_t *file, const struct sf_header *header, size_t *at,
 							struct sf_segment *segment);
 
-/* Unpacks one layer into (blocks + 7) / 8 bytes; NULL, or what is wrong with it. */
+/* Unpacks one layer into (blocks + 7) / 8 bytes; NULL, or the reason of a failure. */
 extern const char *sf_read_layer(const struct sf_segment *segment, enum sf_layer layer,
 								 uint8_t *map);
 
 /*
- * Unpacks what is wanted, in whichever layer, into (blocks + 7) / 8 bytes; NULL, or what is wrong
- * with it.
+ * Unpacks the wanted blocks of all layers into (blocks + 7) / 8 bytes; NULL, or the reason of a
+ * failure.
  */
 extern const char *sf_read_map(const struct sf_segment *segment, uint8_t *map);
 

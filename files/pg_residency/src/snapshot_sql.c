@@ -22,7 +22,7 @@
 #include "snapshot.h"
 #include "snapshot_take.h"
 
-/* a digest is interruptible every so many bytes */
+/* bytes of a digest between two checks for interrupts */
 #define DIGEST_BYTES (1024 * 1024)
 
 #define SNAPSHOT_COLUMNS 20
@@ -50,13 +50,13 @@ sha256_hex(const uint8 *data, size_t size)
 	}
 	PG_END_TRY();
 	if (!ok)
-		elog(ERROR, "could not compute a SHA-256 digest");
+		elog(ERROR, "could not compute SHA-256 digest");
 	for (size_t i = 0; i < sizeof(digest); i++)
 		sprintf(hex + 2 * i, "%02x", digest[i]);
 	return hex;
 }
 
-/* one row of residency_snapshots(); false when the file is gone */
+/* one row of residency_snapshots(); false when the file has been removed */
 static bool
 snapshot_values(const Generation *g, bool current, Datum *values, bool *nulls)
 {
@@ -102,7 +102,10 @@ snapshot_values(const Generation *g, bool current, Datum *values, bool *nulls)
 	return true;
 }
 
-/* what is no choice of an administrator, who may have closed a database, is worth a warning */
+/*
+ * A database that does not accept connections is the administrator's choice; any other reason is
+ * worth a warning.
+ */
 static void
 warn_of_unnamed(const Generation *g)
 {
@@ -119,8 +122,9 @@ warn_of_unnamed(const Generation *g)
 		if (name == NULL)
 			continue;			/* dropped meanwhile */
 		ereport(WARNING,
-				(errmsg("relations of database \"%s\" are named as in the last snapshot, or not at all: %s", name, r->problem),
-				 errhint("Where no background worker was free, raise max_worker_processes.")));
+				(errmsg("could not read the relation names of database \"%s\": %s", name, r->problem),
+				 errdetail("The snapshot has the names of the previous snapshot, as far as that has them."),
+				 errhint("If the server ran out of background worker slots, increase max_worker_processes.")));
 	}
 }
 
@@ -128,7 +132,7 @@ PG_FUNCTION_INFO_V1(residency_snapshot);
 Datum
 residency_snapshot(PG_FUNCTION_ARGS)
 {
-	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
+	char	   *name = text_argument(fcinfo, 0, "snapshot name");
 	int			keep = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT32(1);
 	bool		force = PG_NARGS() > 2 && !PG_ARGISNULL(2) && PG_GETARG_BOOL(2);
 	TupleDesc	tupdesc = result_row(fcinfo, SNAPSHOT_COLUMNS);
@@ -177,7 +181,7 @@ PG_FUNCTION_INFO_V1(residency_snapshot_segments);
 Datum
 residency_snapshot_segments(PG_FUNCTION_ARGS)
 {
-	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
+	char	   *name = text_argument(fcinfo, 0, "snapshot name");
 	ReturnSetInfo *rsinfo = result_set(fcinfo, SEGMENT_COLUMNS);
 	ResidencySnapshot *snapshot = snapshot_load(name);
 	struct sf_segment segment;
@@ -213,7 +217,7 @@ PG_FUNCTION_INFO_V1(residency_drop_snapshot);
 Datum
 residency_drop_snapshot(PG_FUNCTION_ARGS)
 {
-	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
+	char	   *name = text_argument(fcinfo, 0, "snapshot name");
 	int			removed = snapshot_drop(name);
 
 	if (removed == 0)
@@ -235,9 +239,7 @@ text_array(char **texts, int count)
 	return PointerGetDatum(construct_array(elements, count, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
-/*
- * the name of today of a database that could not be asked for it; NULL when there is none any more
- */
+/* the current name of a database whose worker failed; NULL when the database was dropped */
 static text *
 database_text(Oid database)
 {
@@ -290,7 +292,7 @@ PG_FUNCTION_INFO_V1(residency_snapshot_names);
 Datum
 residency_snapshot_names(PG_FUNCTION_ARGS)
 {
-	char	   *name = text_argument(fcinfo, 0, "the snapshot's name");
+	char	   *name = text_argument(fcinfo, 0, "snapshot name");
 	ReturnSetInfo *rsinfo = result_set(fcinfo, NAME_COLUMNS);
 	ResidencySnapshot *snapshot = snapshot_load(name);
 
@@ -298,7 +300,7 @@ residency_snapshot_names(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* the databases there are, and the shared catalogs */
+/* all databases, and InvalidOid for the shared catalogs */
 static Oid *
 all_databases(int *count)
 {
@@ -330,7 +332,7 @@ is_among(Oid database, const Oid *databases, int count)
 	return false;
 }
 
-/* those of the array, once each; one that there is not is an error */
+/* the databases of the array without duplicates; an unknown one is an error */
 static Oid *
 chosen_databases(ArrayType *array, int *count)
 {
@@ -350,7 +352,7 @@ chosen_databases(ArrayType *array, int *count)
 		if (nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("a database must not be null")));
+					 errmsg("database must not be null")));
 		if (!is_among(database, all, nall))
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_DATABASE),

@@ -1,5 +1,5 @@
 /*
- * snapshot_take.c - snapshots: taking and dropping them, and which of them stay
+ * snapshot_take.c - takes and drops snapshots, and decides which generations stay
  */
 #include "snapshot_take.h"
 
@@ -19,13 +19,16 @@
 #include "shared_buffers.h"
 #include "snapshot.h"
 
-/* a snapshot that has all but this part of what another has is as full; the kernel is not exact */
+/*
+ * A snapshot that lacks less than 1/50 of another's blocks counts as equally full, because a count
+ * of resident pages is not exact.
+ */
 #define AS_FULL 50
 
-/* written out when that much has come together */
+/* bytes collected before a write */
 #define WRITE_BYTES (256 * 1024)
 
-/* milliseconds that the lock of the directory's snapshots is waited for */
+/* milliseconds to wait for LOCK_SNAPSHOT */
 #define PATIENCE 10000
 
 typedef struct Writer
@@ -34,8 +37,8 @@ typedef struct Writer
 	int			fd;
 	const char *path;
 	StringInfoData buffer;
-	BufferSet  *buffers;		/* what shared buffers held when it began */
-	uint8	   *maps[SF_LAYERS];	/* room for a segment's */
+	BufferSet  *buffers;		/* the contents of shared buffers at the beginning */
+	uint8	   *maps[SF_LAYERS];	/* space for the maps of a segment */
 } Writer;
 
 /* --- what is known of the generations of a name --- */
@@ -43,13 +46,13 @@ typedef struct Writer
 typedef struct Known
 {
 	Generation	id;
-	bool		usable;			/* here, and whole; then the header is to be read */
+	bool		usable;			/* usable in this cluster: the header is valid */
 	struct sf_header header;
 } Known;
 
 /*
- * The generations of a name, the newest first.  One that cannot be read is an error: it could be
- * the fullest, so nothing may be judged, or removed, without it.
+ * The generations of a name, the newest first.  An unreadable one is an error: it could be the
+ * fullest, so without it no generation can be judged or removed.
  */
 static Known *
 know_generations(const char *name, const Generation *list, int count, int *n)
@@ -65,16 +68,16 @@ know_generations(const char *name, const Generation *list, int count, int *n)
 			continue;
 		if (snapshot.unknown)
 			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-							errmsg("snapshot \"%s\" cannot be compared with: %s", snapshot.label,
+							errmsg("cannot compare with snapshot \"%s\": %s", snapshot.label,
 								   snapshot.problem),
-							errhint("Make the file readable for the server, or remove it.")));
+							errhint("Make the file readable by the server's user, or remove it.")));
 		known[(*n)++] = (Known) {list[i], snapshot.problem == NULL, snapshot.header};
 		pfree(snapshot.data);
 	}
 	return known;
 }
 
-/* the last forced generation, by any that has come after it; 0: none */
+/* the last forced generation, as recorded in that one and in later ones; 0: none */
 static uint32
 measured_from(const Known *known, int n)
 {
@@ -86,7 +89,7 @@ measured_from(const Known *known, int n)
 	return from;
 }
 
-/* wanted blocks of a snapshot whose files are still there */
+/* wanted blocks of a snapshot whose files still exist */
 static uint64
 blocks_that_exist(const Generation *g)
 {
@@ -132,8 +135,8 @@ compare_wanted(const void *a, const void *b)
 }
 
 /*
- * The fullest of them by what still exists: its blocks, or 0 when there is none, and its number.
- * None is looked through that cannot be it.
+ * The number of blocks of the fullest generation, counting existing files only, or 0, and its
+ * number.  A generation whose total is not larger than the best so far is not examined.
  */
 static uint64
 fullest(const Known *known, int n, int *generation)
@@ -187,7 +190,7 @@ snapshot_segment(const SegmentId *id, const char *path, int fd, uint32 blocks, b
 	size_t		n;
 	int			rc;
 
-	/* a standby does not have what an unlogged relation holds: only its init fork is replicated */
+	/* a standby has no data of unlogged relations: only their init forks are replicated */
 	if (unlogged && id->fork != INIT_FORKNUM && RecoveryInProgress())
 		return 0;
 	if (blocks == 0)
@@ -251,10 +254,7 @@ fill_header(struct sf_header *header, const Generation *g)
 	header->timeline = timeline;
 }
 
-/*
- * the header at the beginning of the file, now that it is known; the file is complete and synced
- * then
- */
+/* Writes the header, whose counts are known only now, and closes the file. */
 static void
 finish_file(Writer *w)
 {
@@ -270,9 +270,9 @@ finish_file(Writer *w)
 }
 
 /*
- * Of the generations before the new one, the newest `keep` - 1 full ones stay, or `keep` of them
- * when the new one is thin, and as many thin ones; and the measure always does.  What cannot be
- * used goes when everything is newer that stays.
+ * Removes earlier generations.  Besides the new one, `keep` full and `keep` thin ones stay, the new
+ * one included in its kind, and in any case the measure.  Unusable generations are removed once
+ * enough newer full ones stay.
  */
 static void
 remove_old(bool thin, int keep, int measure, const Known *known, int n)
@@ -334,20 +334,20 @@ take(Generation *g, int keep, bool force, const char *path, const char *names)
 		w.header.measure = fullest(known, n, &measure);
 		if (w.header.wanted < w.header.measure / 2)
 			w.header.flags |= SF_FLAG_THIN;
-		/* the fullest stays, however many are newer; this one takes its place when it is as full */
+		/* The fullest generation stays, however many are newer, until the new one is as full. */
 		if (w.header.wanted >= w.header.measure - w.header.measure / AS_FULL)
 			measure = 0;
 	}
 	finish_file(&w);
 
-	/* the names first: a snapshot that is there has them */
+	/* names first, so that every existing snapshot has its names */
 	names_take(path, names, n > 0 ? names_path(&known[0].id) : NULL);
 	durable_rename(names, names_path(g), ERROR);
 	durable_rename(path, snapshot_path(g), ERROR);
 	remove_old((w.header.flags & SF_FLAG_THIN) != 0, keep, measure, known, n);
 }
 
-/* the lock of the directory's snapshots; the descriptor */
+/* takes LOCK_SNAPSHOT; returns its descriptor */
 static int
 lock_snapshots(void)
 {
@@ -357,7 +357,7 @@ lock_snapshots(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("another session is writing or dropping a snapshot"),
-				 errhint("Try again when it has finished.")));
+				 errhint("Try again when that session has finished.")));
 	return lock;
 }
 
@@ -373,13 +373,13 @@ snapshot_take(const char *name, int keep, bool force)
 	if (keep < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("at least 1 generation of a snapshot must be kept")));
+				 errmsg("argument \"keep\" must be at least 1")));
 	snprintf(path, sizeof(path), "%s.snapshot.%d", RESIDENCY_TEMP_PREFIX, MyProcPid);
 	snprintf(names, sizeof(names), "%s.snapshot.%d.names", RESIDENCY_TEMP_PREFIX, MyProcPid);
 	lock = lock_snapshots();
 	PG_TRY();
 	{
-		/* a writer that was killed left its files; under the lock no other process writes one */
+		/* A killed writer leaves its files.  Under the lock no other process writes any. */
 		remove_files_beginning("pgsql_tmp.snapshot.");
 		remove_orphaned_names();
 		take(&g, keep, force, path, names);

@@ -1,11 +1,11 @@
 /*
- * snapshot_take.h - snapshots: taking and dropping them
+ * snapshot_take.h - takes and drops snapshots
  *
  * Neither needs a session, a database or a transaction.
  *
- * Generations of a name are protected: one that holds less than half of what the fullest earlier
- * one has of the relations that still exist is "thin".  It is kept, but it is not what the bare
- * name means, and it does not make a fuller one go.  One that was forced is the new measure.
+ * The generations of a name are protected.  A generation is "thin" when it holds less than half of
+ * the existing blocks of the fullest earlier one.  It is kept, but the bare name does not mean it,
+ * and no fuller generation is removed for it.  A forced generation is the new measure.
  */
 #ifndef RESIDENCY_SNAPSHOT_TAKE_H
 #define RESIDENCY_SNAPSHOT_TAKE_H
@@ -15,12 +15,12 @@
 #include "generations.h"
 
 /*
- * Takes a snapshot of the whole cluster as the next generation of the name, with its relations'
- * names, and removes what is beyond `keep` generations.
+ * Takes a snapshot of the whole cluster as the next generation of the name, with its relation
+ * names, and removes generations beyond `keep`.
  */
 extern Generation snapshot_take(const char *name, int keep, bool force);
 
-/* Removes all generations of a name, or one; how many there were. */
+/* Removes all generations of a name, or one; returns how many it has removed. */
 extern int	snapshot_drop(const char *name);
 
 #endif

@@ -1,14 +1,14 @@
 /*
- * wire.h - numbers in files: little-endian, whatever the machine
+ * wire.h - numbers in files: little-endian on every architecture
  *
- * No PostgreSQL types here: the file formats are tested and fuzzed alone.
+ * No PostgreSQL types here: the file formats are tested and fuzzed separately.
  */
 #ifndef RESIDENCY_WIRE_H
 #define RESIDENCY_WIRE_H
 
 #include <stdint.h>
 
-/* writes `bytes` bytes of the value; returns what is behind them */
+/* writes `bytes` bytes of the value; returns the position after them */
 static inline uint8_t *
 wire_put(uint8_t *out, uint64_t value, int bytes)
 {
@@ -17,7 +17,7 @@ wire_put(uint8_t *out, uint64_t value, int bytes)
 	return out;
 }
 
-/* reads `bytes` bytes and moves `*in` behind them */
+/* reads `bytes` bytes and moves `*in` after them */
 static inline uint64_t
 wire_get(const uint8_t **in, int bytes)
 {

@@ -1,4 +1,4 @@
-# What several of the tests in t/ need.
+# Helpers of the tests in t/.
 package ResidencyTest;
 
 use strict;
@@ -14,7 +14,7 @@ our @EXPORT = qw(cached start_restore job last_job wait_for_job come_true restor
 # of a job that is done
 use constant SUMS => 'settled = wanted AND wanted = resident + over_budget + gone + failed';
 
-# blocks of a relation's main fork that fincore(1) sees in the page cache, which shares nothing with the extension
+# blocks of a relation's main fork in the page cache, by fincore(1), which shares no code with the extension
 sub cached
 {
 	my ($node, $relation, $database) = @_;
@@ -61,7 +61,7 @@ sub wait_for_job
 	return $job;
 }
 
-# polls also a server that has just crashed and comes back, if it is allowed to; and oftener than poll_query_until
+# polls more often than poll_query_until, and also while a crashed server restarts
 sub come_true
 {
 	my ($node, $sql) = @_;
@@ -80,7 +80,7 @@ sub restore
 	return wait_for_job($node, start_restore($node, $name, $options));
 }
 
-# lines of the log about a process that ended by a signal, but for those that the test sent
+# lines of the log about a process that ended by a signal, except signals of the test
 sub signals
 {
 	my ($node, @sent) = @_;
@@ -110,7 +110,7 @@ sub crc32c
 	return $crc ^ 0xffffffff;
 }
 
-# A snapshot as a version 0.2.0 would write it, with a right checksum: what is inside is the caller's.
+# A snapshot as version 0.2.0 would write it, with a valid checksum, and any content.
 sub craft_snapshot
 {
 	my ($file, %of) = @_;

@@ -1,5 +1,5 @@
 /*
- * device.c - what the block device below a file allows
+ * device.c - limits and counters of the block device below a file
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -39,7 +39,8 @@ uint32_t
 pc_device_request_bytes(dev_t dev)
 {
 	/*
-	 * a partition has no queue of its own; a file system without a device of its own has only a bdi
+	 * A partition has no queue of its own.  A file system without a block device of its own has
+	 * only a bdi.
 	 */
 	static const char *const sources[] = {
 		"/sys/dev/block/%u:%u/queue/read_ahead_kb",
@@ -77,7 +78,7 @@ pc_device_largest_request(dev_t dev)
 bool
 pc_device_completed(dev_t dev, uint64_t *requests)
 {
-	/* only a partition has another one above it */
+	/* only the directory of a partition has a parent with such a file */
 	FILE	   *f = open_for(dev, "/sys/dev/block/%u:%u/../stat");
 	unsigned long long reads;
 	unsigned long long writes;

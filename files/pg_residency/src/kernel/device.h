@@ -1,5 +1,5 @@
 /*
- * device.h - what the block device below a file allows
+ * device.h - limits and counters of the block device below a file
  */
 #ifndef PC_DEVICE_H
 #define PC_DEVICE_H
@@ -9,19 +9,18 @@
 #include <sys/types.h>
 
 /*
- * Bytes that one posix_fadvise(WILLNEED) loads at most.  The kernel silently cuts each call to
- * max(read-ahead, largest request): force_page_cache_ra() in mm/readahead.c.  128 KiB, which is
- * always honoured, where the device is not found (btrfs, overlayfs, network file systems).
+ * The maximum number of bytes that one posix_fadvise(WILLNEED) loads.  The kernel silently cuts
+ * each call to max(read-ahead, largest request): force_page_cache_ra() in mm/readahead.c. 128 KiB,
+ * which every device honours, if the device is unknown (btrfs, overlayfs, network file systems).
  */
 extern uint32_t pc_device_request_bytes(dev_t dev);
 
-/* Bytes that the device is sent in one piece at most, 0 where it is not found. */
+/* The maximum number of bytes of one request to the device, 0 if the device is unknown. */
 extern uint32_t pc_device_largest_request(dev_t dev);
 
 /*
- * Requests, reads and writes of anybody, that the device has completed since the machine was
- * started; of the whole disk where the file is on a partition.  False where the device is not
- * found.
+ * The number of requests, reads and writes of all processes, that the device has completed since
+ * the host was started; for a partition, that of the whole disk.  False if the device is unknown.
  */
 extern bool pc_device_completed(dev_t dev, uint64_t *requests);
 

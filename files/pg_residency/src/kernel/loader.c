@@ -1,28 +1,28 @@
 /*
- * loader.c - brings blocks of one file into the page cache, gently
+ * loader.c - loads blocks of one file into the page cache, gently
  *
- * A file is asked for run by run, and a run in three parts, so that what is asked for last has come
- * in when the large folios have:
+ * A file is requested run by run, and a run in three parts, so that the tail has arrived when the
+ * large folios have:
  *
  *   next_run() -> head, single pages -> tail, single pages -> middle, large folios -> next_run()
  *                 (send_next)           (send_next)           (send_large)
  *
- * Where a window has no large folios the head is the whole run.  Single pages go out as requests
- * that make_room() lets into the window; a flight, which is all that is on its way from a device,
+ * In a window without large folios the head is the whole run.  Single pages are sent as requests
+ * that make_room() admits to the window.  A flight, which is all requests in flight from a device,
  * is in one of these states:
  *
- *              the oldest request has come in,
+ *              the oldest request has arrived,
  *              and the newest as well: +0.5               another process's request is counted
  *   WINDOW  --------------------------------->  STRETCHED ------------------------------------+
  *     ^  ^                                         |  ^                                       |
- *     |  +-----------------------------------------+  | nobody was seen for 4 * WATCH_EVERY,  |
+ *     |  +-----------------------------------------+  | no other one for 4 * WATCH_EVERY,     |
  *     |        the device is busy: less and less      | or LEFT_ALONE * a folio's time        v
  *     |                                               +------------------------------------ SHARED
  *     +-- window->stretch == 1: it stays here                (shared_until; the window, no folios)
  *
- *   WINDOW and STRETCHED bring a large folio in as soon as nothing else is on its way, and watch
- *   the device while they do (populate_and_watch); SHARED leaves the middle of a run to single
- *   pages.  Whatever the state, wait() returning true leads to `stopped`, which is final.
+ *   WINDOW and STRETCHED load a large folio as soon as nothing else is in flight, and watch the
+ *   device meanwhile (populate_and_watch); SHARED leaves the middle of a run to single pages.  In
+ *   every state, wait() returning true leads to `stopped`, which is final.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -41,43 +41,42 @@
 #include <unistd.h>
 
 /*
- * microseconds between two looks at a request: about what a sleep costs, and what a fast device
- * reads little in
+ * microseconds between two looks at a request: about the cost of a sleep, and too short for a fast
+ * device to read much
  */
 #define SHORTEST_PAUSE 20
 #define LONGEST_PAUSE 5000
 
-/* how long a request may stay out before its blocks are read: the kernel may have given up on it */
+/* microseconds after which a request's blocks are read: the kernel may have dropped the request */
 #define PATIENCE 2000000
-/* without cachestat nothing tells a slow request from a dropped one */
+/* without cachestat a slow request cannot be distinguished from a dropped one */
 #define PATIENCE_UNSEEN 250000
 
-/* a request, and what rounding it to whole pages of up to 64 KiB may add */
+/* a request, plus what rounding to whole pages of up to 64 KiB may add */
 #define BUFFER_BYTES (PC_MAX_REQUEST_BYTES + 2 * 65536)
 #define BUFFER_PAGES (BUFFER_BYTES / 4096)
 
-/* older headers do not have it */
+/* missing in older headers */
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
 
 /*
- * a large folio; and how far the kernel may read ahead of what is asked for, which must not be
- * beyond the run
+ * The size of a large folio; and how far the kernel may read ahead, which must not exceed the run.
  */
 #define LARGE_BYTES (2 * 1024 * 1024)
 #define READ_AHEAD_BYTES(device_bytes) (2 * (uint64_t) (device_bytes) + 2 * LARGE_BYTES)
 
 /*
- * how often others' requests are counted, microseconds; a few of ours are always between being sent
- * and completed
+ * microseconds between two counts of other processes' requests; and how many of our own requests
+ * are sent but not yet completed at any time
  */
 #define WATCH_EVERY 50000
 #define ALWAYS_BETWEEN 8
 
 /*
- * who has met somebody else with a large folio tries the next one after that many times as long as
- * it took
+ * After a conflict of a large folio with another process, the next one is tried after that many
+ * times its duration.
  */
 #define LEFT_ALONE 200
 
@@ -137,7 +136,7 @@ tell_blocked(const struct pc_loader *loader, bool begins)
 		loader->blocked(loader->arg, begins);
 }
 
-/* whether anybody can tell what the device completes */
+/* whether the number of completed requests of the device is known */
 static bool
 can_watch(struct pc_flight *flight, const struct pc_file *file)
 {
@@ -160,8 +159,8 @@ count_sent(struct pc_flight *flight, uint32_t bytes)
 }
 
 /*
- * The device is shared while it completes more than we have sent it (a request that lies in two
- * extents makes two), and where nobody can tell.
+ * The device counts as shared while it completes more requests than were sent here (a request that
+ * spans two extents makes two), and where that number is unknown.
  */
 static void
 watch_others(struct pc_flight *flight, const struct pc_file *file)
@@ -185,7 +184,7 @@ watch_others(struct pc_flight *flight, const struct pc_file *file)
 	flight->sent = 0;
 }
 
-/* pages of the request */
+/* the number of pages of the request */
 static size_t
 request_pages(const struct pc_request *r)
 {
@@ -193,8 +192,8 @@ request_pages(const struct pc_request *r)
 }
 
 /*
- * Whether all of the request is resident; if not, vec has a byte per page, or only the first is 0.
- * Until the page that came last the other times is there, that is all that is looked at.
+ * Whether the whole request is resident.  If not, vec has one byte per page, or only vec[0] is 0.
+ * Until the page is resident that arrived last in earlier requests, only that page is examined.
  */
 static bool
 has_arrived(struct pc_request *r, unsigned char *vec)
@@ -223,7 +222,7 @@ has_arrived(struct pc_request *r, unsigned char *vec)
 	return true;
 }
 
-/* reads what of the request is not resident, once */
+/* reads the request's missing pages, once */
 static void
 read_missing(struct pc_flight *flight, const struct pc_request *r)
 {
@@ -253,8 +252,8 @@ read_missing(struct pc_flight *flight, const struct pc_request *r)
 }
 
 /*
- * How long to sleep before the oldest request is looked at again: half the time that one usually
- * takes, so that the average can fall, and then small steps.
+ * How long to sleep before the next look at the oldest request: half of the usual duration, so that
+ * the average can fall, then small steps.
  */
 static long
 next_pause(const struct pc_flight *flight, const struct pc_request *r, int64_t now)
@@ -270,8 +269,8 @@ next_pause(const struct pc_flight *flight, const struct pc_request *r, int64_t n
 }
 
 /*
- * Waits in the kernel for the request: a read of one byte returns when its page has come in.  What
- * is not there then was left out when the request was sent.
+ * Waits in the kernel for the request: a read of one byte returns when its page has arrived.  Pages
+ * still missing then were dropped when the request was sent.
  */
 static void
 await_in_kernel(struct pc_flight *flight, struct pc_request *r, unsigned char *vec)
@@ -288,7 +287,7 @@ await_in_kernel(struct pc_flight *flight, struct pc_request *r, unsigned char *v
 	tell_blocked(r->file->loader, false);
 }
 
-/* waits for the oldest request, looking at it again and again; true when stopped */
+/* waits for the oldest request by repeated looks; true when stopped */
 static bool
 await_by_looking(struct pc_flight *flight, struct pc_request *r, unsigned char *vec)
 {
@@ -301,8 +300,8 @@ await_by_looking(struct pc_flight *flight, struct pc_request *r, unsigned char *
 		struct pc_stat st;
 
 		/*
-		 * pages on their way are in the mapping already: fewer of them means that some were never
-		 * asked for
+		 * Pages in flight are counted already: a smaller count means that some were never
+		 * requested.
 		 */
 		if (now > patience || (loader->use_cachestat && (looks & (looks - 1)) == 0 &&
 							   pc_cachestat(r->file->fd, r->offset, r->length, &st) == 0 &&
@@ -335,7 +334,7 @@ finish_oldest(struct pc_flight *flight)
 		flight->stopped = true;
 		return true;
 	}
-	/* what a request usually takes, a moving average */
+	/* moving average of the duration of a request */
 	flight->usual += (now_us() - r->sent_at - flight->usual) / 8;
 	file = r->file;
 	blocks = r->blocks;
@@ -349,9 +348,9 @@ finish_oldest(struct pc_flight *flight)
 }
 
 /*
- * Makes room for one more.  When the newest request has arrived by the time that the oldest is seen
- * to have, the device has had nothing to do: then the window is stretched, step by step, unless it
- * is shared with somebody.  While the device is busy the window goes back to what it is.
+ * Makes room for one more request.  If the newest request has already arrived when the oldest is
+ * seen to have, the device was idle: then the window is stretched, step by step, unless other
+ * processes use the device.  While the device is busy, the window shrinks to its normal size again.
  */
 static int
 make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t length, bool wait)
@@ -388,8 +387,8 @@ make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t len
 }
 
 /*
- * sends one request as soon as the window has room for it, or returns PC_FULL if it is not to wait
- * for that
+ * sends one request as soon as the window has room for it; without `wait`, returns PC_FULL instead
+ * of waiting
  */
 static int
 submit(struct pc_flight *flight, struct pc_request *r, bool wait)
@@ -422,9 +421,9 @@ submit(struct pc_flight *flight, struct pc_request *r, bool wait)
 }
 
 /*
- * The middle of a long run is brought in as large folios, where the kernel and the file system have
- * them: WILLNEED only makes single pages, each of which costs about as much as reading it.  Chooses
- * large_from .. large_to - 1, whole folios.
+ * The middle of a long run is loaded as large folios, where the kernel and the file system support
+ * them: WILLNEED creates only single pages, each of which costs about as much CPU as reading it.
+ * Sets large_from .. large_to - 1, whole folios.
  */
 static void
 choose_large(struct pc_file *file)
@@ -446,10 +445,7 @@ choose_large(struct pc_file *file)
 	file->to = file->large_from;
 }
 
-/*
- * the run of wanted blocks after the last one, gaps worth reading included; false when there is
- * none
- */
+/* finds the next run of wanted blocks, including gaps worth reading; false when there is none */
 static bool
 next_run(struct pc_file *file)
 {
@@ -467,10 +463,7 @@ next_run(struct pc_file *file)
 	return true;
 }
 
-/*
- * true when the large folio that is next has been brought in; `ahead`: the kernel may read on,
- * while we do something else
- */
+/* loads the next large folio; true on success.  `ahead`: the kernel may read ahead meanwhile. */
 static bool
 populate(struct pc_file *file, bool ahead)
 {
@@ -494,8 +487,8 @@ populate(struct pc_file *file, bool ahead)
 }
 
 /*
- * The same where others are to be noticed: the device is given nothing else to do, and when it has
- * then completed more requests than this took, somebody else uses it.
+ * The same, but detects other processes: nothing else is in flight, so when the device completes
+ * more requests than the folio takes, another process uses it.
  */
 static bool
 populate_and_watch(struct pc_flight *flight, struct pc_file *file)
@@ -514,7 +507,7 @@ populate_and_watch(struct pc_flight *flight, struct pc_file *file)
 	return true;
 }
 
-/* brings in the large folio that is next, or leaves it to single pages; true when stopped */
+/* loads the next large folio, or leaves it to single pages; true when stopped */
 static bool
 send_large(struct pc_flight *flight, struct pc_file *file)
 {
@@ -539,7 +532,7 @@ send_large(struct pc_flight *flight, struct pc_file *file)
 	}
 	if (!(watch ? populate_and_watch(flight, file) : populate(file, true)))
 	{
-		/* whatever the reason, single pages do as well */
+		/* whatever the reason, single pages can replace it */
 		file->at = file->large_from;
 		file->to = file->large_from = file->large_to;
 		return false;
@@ -553,7 +546,7 @@ send_large(struct pc_flight *flight, struct pc_file *file)
 	return false;
 }
 
-/* sends the next request; as submit() */
+/* sends the next request; returns as submit() */
 static int
 send_next(struct pc_flight *flight, struct pc_file *file, bool wait)
 {
@@ -570,7 +563,7 @@ send_next(struct pc_flight *flight, struct pc_file *file, bool wait)
 	if (n > most)
 		n = most > 0 ? most : 1;
 	r.length = n * size;
-	/* mincore wants whole pages, and there are kernels whose page is larger than a block */
+	/* mincore(2) requires whole pages, and on some kernels a page is larger than a block */
 	r.length += (uint32_t) (r.offset % pc_page_size());
 	r.offset -= r.offset % pc_page_size();
 	for (uint32_t i = 0; i < n; i++)
@@ -598,7 +591,7 @@ pc_start(struct pc_file *file, int fd, const uint8_t *want, uint32_t nblocks,
 		return -errno;
 	}
 	file->sent = false;
-	/* reading what is missing must not pull in more than that */
+	/* a read of missing pages must not trigger read-ahead */
 	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 	return 0;
 }
@@ -620,7 +613,10 @@ pc_send(struct pc_flight *flight, struct pc_file *file, bool wait)
 			file->to = file->large_from = file->large_to = file->tail = file->run_end;
 		else if (file->tail < file->run_end)
 		{
-			/* what is behind the large folios comes before them: it has arrived when they have */
+			/*
+			 * the tail after the large folios is requested before them, so that it has arrived when
+			 * they have
+			 */
 			file->at = file->tail;
 			file->to = file->tail = file->run_end;
 		}

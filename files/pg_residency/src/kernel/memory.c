@@ -15,7 +15,7 @@
 
 #define PATH_BYTES 4096
 
-/* one place that bounds memory: the host, or one cgroup */
+/* one limit of the memory: the host, or one cgroup */
 struct level
 {
 	uint64_t	total;
@@ -26,7 +26,7 @@ struct level
 	uint64_t	others;
 };
 
-/* where the names differ between the two versions of cgroups */
+/* file and key names that differ between the versions of cgroups */
 struct cgroup_names
 {
 	const char *limits[3];
@@ -59,7 +59,7 @@ least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* takes the level's budget into account if it is the tightest so far */
+/* adopts the level's budget if it is the smallest so far */
 static void
 consider(struct pc_memory *memory, const struct level *level)
 {
@@ -67,10 +67,10 @@ consider(struct pc_memory *memory, const struct level *level)
 	uint64_t	rest = less(less(level->available, level->dirty), reserve);
 	uint64_t	hot = least(level->active_file, rest / 2);
 	uint64_t	budget = less(rest - hot, level->others);
-	uint64_t	nobodys = least(rest - hot, less(level->free, reserve));
+	uint64_t	unused = least(rest - hot, less(level->free, reserve));
 
-	if (budget < nobodys)
-		budget = nobodys;
+	if (budget < unused)
+		budget = unused;
 	if (budget >= memory->budget)
 		return;
 	memory->available = level->available;
@@ -82,8 +82,8 @@ consider(struct pc_memory *memory, const struct level *level)
 }
 
 /*
- * the value behind a word at the start of a line, "word: 12 kB" or "word 12"; false when it is not
- * there
+ * the value after a word at the start of a line, "word: 12 kB" or "word 12"; false when the word is
+ * missing
  */
 static bool
 find_value(const char *text, const char *word, uint64_t *value)
@@ -115,20 +115,20 @@ read_text(const char *path, char *text, size_t size)
 	return true;
 }
 
-/* "max" is no number and so no limit; neither is v1's largest number of pages */
+/* no limit: "max", which is not a number, and the maximum of version 1 */
 static bool
-read_limit(const char *folder, const char *name, uint64_t *value)
+read_limit(const char *directory, const char *name, uint64_t *value)
 {
 	char		path[PATH_BYTES + 64];
 	char		text[64];
 
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
 	return read_text(path, text, sizeof(text)) && sscanf(text, "%" SCNu64, value) == 1 &&
 		   *value < UINT64_C(1) << 62;
 }
 
 static void
-consider_cgroup(struct pc_memory *memory, const char *folder, const struct cgroup_names *names)
+consider_cgroup(struct pc_memory *memory, const char *directory, const struct cgroup_names *names)
 {
 	char		path[PATH_BYTES + 64];
 	char		text[8192];
@@ -139,10 +139,10 @@ consider_cgroup(struct pc_memory *memory, const char *folder, const struct cgrou
 	uint64_t	writeback = 0;
 
 	for (int i = 0; names->limits[i] != NULL; i++)
-		if (read_limit(folder, names->limits[i], &value))
+		if (read_limit(directory, names->limits[i], &value))
 			level.total = least(level.total, value);
-	snprintf(path, sizeof(path), "%s/memory.stat", folder);
-	if (level.total == PC_NO_LIMIT || !read_limit(folder, names->usage, &usage) ||
+	snprintf(path, sizeof(path), "%s/memory.stat", directory);
+	if (level.total == PC_NO_LIMIT || !read_limit(directory, names->usage, &usage) ||
 		!read_text(path, text, sizeof(text)))
 		return;
 	find_value(text, names->active_file, &level.active_file);
@@ -156,16 +156,16 @@ consider_cgroup(struct pc_memory *memory, const char *folder, const struct cgrou
 	consider(memory, &level);
 }
 
-/* the cgroup of this process and its ancestors, up to where the hierarchy is mounted */
+/* considers the cgroup of this process and its ancestors, up to the mount point of the hierarchy */
 static void
 consider_hierarchy(struct pc_memory *memory, const char *mount,
 				   const char *mount_root, char *cgroup,
 				   const struct cgroup_names *names)
 {
-	char		folder[PATH_BYTES];
+	char		directory[PATH_BYTES];
 	size_t		root = strlen(mount_root);
 
-	/* in a container the mount may show a part of the tree only, while the path is the whole one */
+	/* in a container the mount may show only a part of the tree, while the path is complete */
 	if (strcmp(mount_root, "/") != 0 && strncmp(cgroup, mount_root, root) == 0 &&
 		(cgroup[root] == '/' || cgroup[root] == '\0'))
 		memmove(cgroup, cgroup + root, strlen(cgroup + root) + 1);
@@ -173,8 +173,8 @@ consider_hierarchy(struct pc_memory *memory, const char *mount,
 	{
 		char	   *slash = strrchr(cgroup, '/');
 
-		if (snprintf(folder, sizeof(folder), "%s%s", mount, cgroup) < (int) sizeof(folder))
-			consider_cgroup(memory, folder, names);
+		if (snprintf(directory, sizeof(directory), "%s%s", mount, cgroup) < (int) sizeof(directory))
+			consider_cgroup(memory, directory, names);
 		if (slash == NULL)
 			break;
 		*slash = '\0';
@@ -182,7 +182,7 @@ consider_hierarchy(struct pc_memory *memory, const char *mount,
 }
 
 /*
- * the path of this process in the memory hierarchy: "9:memory:/path", or "0::/path" for version 2
+ * the cgroup of this process in the memory hierarchy: "9:memory:/path", or "0::/path" for version 2
  */
 static bool
 find_cgroup(const char *text, bool v2, char *cgroup)

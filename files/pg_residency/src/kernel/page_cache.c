@@ -1,5 +1,5 @@
 /*
- * page_cache.c - what the operating system's page cache holds of a file
+ * page_cache.c - the residency of a file's blocks in the operating system's page cache
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 /*
- * libc and kernel headers of the distributions we build on do not have it yet; the number is the
- * same everywhere
+ * libc and kernel headers of supported distributions may lack it; the number is the same on every
+ * architecture
  */
 #ifndef SYS_cachestat
 #define SYS_cachestat 451
@@ -51,7 +51,7 @@ pc_next(const uint8_t *map, uint32_t nblocks, uint32_t from, bool value)
 		if (word != 0)
 			return i + (uint32_t) __builtin_ctzll(word);
 	}
-	/* and what is left bit by bit */
+	/* and the rest bit by bit */
 	while (i < nblocks && pc_bit(map, i) != value)
 		i++;
 	return i < nblocks ? i : nblocks;
@@ -126,8 +126,8 @@ pc_cachestat_is_honest(int fd)
 }
 
 /*
- * mincore's answer is worth something only for the owner: the kernel's rule, can_do_mincore(),
- * since 5.2
+ * mincore(2) returns the real residency only to the owner: can_do_mincore() of the kernel, since
+ * 5.2
  */
 static int
 check_owner(int fd)
@@ -140,8 +140,8 @@ check_owner(int fd)
 }
 
 /*
- * the bits of eight bytes, each of which holds one in its lowest place: 0 or 1 for each pair, four
- * in all
+ * combines eight bytes, each with one bit in its lowest place, in pairs: returns four bits, each
+ * set when both bytes of a pair are
  */
 static inline unsigned
 pairs_of(const unsigned char *pages)
@@ -151,11 +151,11 @@ pairs_of(const unsigned char *pages)
 	memcpy(&p, pages, sizeof(p));
 	p &= p >> 8;
 	p &= UINT64_C(0x0001000100010001);
-	/* shifts bit 16 i to bit 48 + i; no two of the products' bits fall on one place */
+	/* shifts bit 16 i to bit 48 + i; no two bits of the product coincide */
 	return (unsigned) ((p * UINT64_C(0x0001000200040008)) >> 48) & 0xf;
 }
 
-/* fills the map of n blocks from a byte for each of their pages */
+/* fills the map of n blocks from one byte for each of their pages */
 static void
 mark_blocks(uint8_t *map, uint32_t n, uint32_t block_size, const unsigned char *pages)
 {
@@ -164,7 +164,7 @@ mark_blocks(uint8_t *map, uint32_t n, uint32_t block_size, const unsigned char *
 
 	memset(map, 0, pc_map_bytes(n));
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-	/* nearly everybody's: eight blocks of two pages at a time */
+	/* the usual case: eight blocks of two pages at a time */
 	if (block_size == 2 * page)
 		for (; i + 8 <= n; i += 8)
 			map[i >> 3] = (uint8_t) (pairs_of(pages + 2 * (size_t) i) |
@@ -191,7 +191,7 @@ set_all(uint8_t *map, uint32_t n)
 		map[n / 8] = (uint8_t) ((1u << n % 8) - 1);
 }
 
-/* maps the n blocks from `first` on by mincore(2), into a map of their own */
+/* maps n blocks from `first` on by mincore(2), into a map that begins with `first` */
 static int
 map_window(int fd, uint32_t first, uint32_t n, uint32_t block_size, uint8_t *map)
 {
@@ -210,7 +210,7 @@ map_window(int fd, uint32_t first, uint32_t n, uint32_t block_size, uint8_t *map
 	return rc;
 }
 
-/* one window through cachestat(2); false when that is no answer */
+/* maps one window by cachestat(2); false when its counts do not determine the map */
 static bool
 ask_cachestat(int fd, uint32_t first, uint32_t n, uint32_t block_size,
 			  enum pc_trust trust, struct pc_stat *st, uint8_t *map)
@@ -232,17 +232,17 @@ ask_cachestat(int fd, uint32_t first, uint32_t n, uint32_t block_size,
 }
 
 /*
- * Window by window.  cachestat(2) costs next to nothing where a window is cold or lies in large
- * folios, and a quarter of mincore(2) where it is full of small ones.  Where it is partly cached it
- * is a waste: so after such a window it is left out until mincore() has found one nearly full or
- * cold, unless what is dirty must be known.
+ * Works window by window. cachestat(2) costs almost nothing where a window is cold or consists of
+ * large folios, and a quarter of mincore(2) where it is full of small ones.  For a partly cached
+ * window it is wasted.  So after such a window it is omitted until mincore(2) finds a window nearly
+ * full or cold, unless dirty pages must be counted.
  */
 static int
 look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t *map,
 	 uint64_t *resident, uint64_t *dirty)
 {
 	uint8_t		one[WINDOW_BYTES / SMALLEST_BLOCK / 8] = {0};
-	/* so that each begins a byte of the map */
+	/* a multiple of 8, so that each window begins a byte of the map */
 	uint32_t	window = (uint32_t) (WINDOW_BYTES / block_size / 8) * 8;
 	bool		partly = false;
 	bool		checked = false;

@@ -1,7 +1,7 @@
 /*
- * page_cache.h - what the operating system's page cache holds of a file
+ * page_cache.h - the residency of a file's blocks in the operating system's page cache
  *
- * No PostgreSQL types here: this layer is tested and fuzzed alone.
+ * No PostgreSQL types here: this layer is tested and fuzzed separately.
  *
  * A block is the caller's unit (PostgreSQL's 8 KiB); a page is the kernel's (pc_page_size() bytes).
  * A block is resident when every page it touches is.  Block maps are arrays of bits, least
@@ -16,7 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* cachestat(2), in pages; dirty and writeback are what DONTNEED will leave alone */
+/*
+ * counts of cachestat(2), in pages; DONTNEED does not evict dirty pages and those under writeback
+ */
 struct pc_stat
 {
 	uint64_t	cached;
@@ -25,8 +27,8 @@ struct pc_stat
 };
 
 /*
- * one file looked at, in blocks; dirty is what is not yet written, or on its way, and -1 where the
- * kernel cannot tell
+ * counts of one file, in blocks; dirty includes blocks under writeback, and is -1 where the kernel
+ * does not report it
  */
 struct pc_count
 {
@@ -65,40 +67,42 @@ pc_map_bytes(uint32_t nblocks)
 /* the next bit at or after `from` that is `value`; nblocks when there is none */
 extern uint32_t pc_next(const uint8_t *map, uint32_t nblocks, uint32_t from, bool value);
 
-/* how many bits are set */
+/* the number of bits that are set */
 extern uint64_t pc_popcount(const uint8_t *map, uint32_t nblocks);
 
 /* bytes */
 extern size_t pc_page_size(void);
 
-/* -ENOSYS, -EPERM, -EOPNOTSUPP where it cannot be had; length 0 means to the end of the file */
+/*
+ * -ENOSYS, -EPERM or -EOPNOTSUPP where it is not available; length 0 means to the end of the file
+ */
 extern int	pc_cachestat(int fd, uint64_t offset, uint64_t length, struct pc_stat *st);
 
 /*
- * Whether cachestat(2) tells the truth about files of the file system that fd is on.  It must be
- * asked of a file of at least one byte that is no relation's, because one byte of it is read first:
- * after that an honest answer is not 0.  (On overlayfs it is always 0.)
+ * Whether cachestat(2) is reliable on the file system of fd.  The file must have at least one byte
+ * and belong to no relation, because the first byte is read: after that a reliable count is not 0.
+ * (On overlayfs it is always 0.)
  */
 extern bool pc_cachestat_is_honest(int fd);
 
 /*
- * Maps which of the first nblocks blocks are resident, through windows of 64 MiB.  -EPERM when the
- * caller neither owns the file nor is root: mincore(2) then calls every page resident instead of
+ * Maps which of the first nblocks blocks are resident, by windows of 64 MiB. -EPERM when the caller
+ * neither owns the file nor is root: mincore(2) then returns every page as resident instead of
  * failing.
  */
 extern int	pc_map(int fd, uint32_t nblocks, uint32_t block_size, uint8_t *map);
 
-/* what is asked about a window of a file before its pages are looked at one by one */
+/* which counts of a window of a file make mincore(2) unnecessary */
 enum pc_trust
 {
-	PC_MINCORE,					/* nothing */
-	/* cachestat(2), believed when it finds nothing: what it counts may still be on its way */
+	PC_MINCORE,					/* none */
+	/* cachestat(2), if it finds no page: pages it counts may still be in flight */
 	PC_CACHESTAT_COLD,
-	PC_CACHESTAT				/* cachestat(2), believed when it finds nothing or everything */
+	PC_CACHESTAT				/* cachestat(2), if it finds no page or all pages */
 };
 
 /*
- * Maps as pc_map() does, and counts; anything but PC_MINCORE only where pc_cachestat_is_honest().
+ * Maps as pc_map() does, and counts; other values than PC_MINCORE require pc_cachestat_is_honest().
  */
 extern int pc_survey(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust,
 					 uint8_t *map, uint64_t *resident);
@@ -108,15 +112,14 @@ extern int pc_count(int fd, uint32_t nblocks, uint32_t block_size, bool use_cach
 					struct pc_count *count);
 
 /*
- * Asks the kernel to drop the whole file.  Whole, because a folio that is only partly covered
- * stays; what is dirty or mapped stays as well, so count afterwards.  Nothing is synced: a sync
- * here could swallow a write error that PostgreSQL's checkpointer must see.
+ * Advises the kernel to evict the whole file, because it does not evict a folio that the range
+ * covers only partly.  Dirty and mapped pages remain, so count afterwards.  Never fsync here: it
+ * could swallow a write error that PostgreSQL's checkpointer must see.
  */
 extern int	pc_evict(int fd);
 
 /*
- * The same for the blocks of the map, run by run; what lies in a folio with others of the file may
- * stay.
+ * The same for the blocks of the map, run by run; a block in a folio with other blocks may remain.
  */
 extern int	pc_evict_blocks(int fd, const uint8_t *map, uint32_t nblocks, uint32_t block_size);
 

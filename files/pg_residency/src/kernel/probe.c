@@ -1,5 +1,5 @@
 /*
- * probe.c - how fast a device is, and what gap between two runs is worth reading on it
+ * probe.c - the speed of a device, and the gap between two runs that is worth reading
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -12,11 +12,11 @@
 #include <string.h>
 #include <time.h>
 
-/* a probe's single blocks: that many, that far from each other (beyond any gap worth reading) */
+/* number and distance of a probe's single blocks; the distance exceeds any gap worth reading */
 #define PROBE_REQUESTS 64
 #define PROBE_DISTANCE 64
 
-/* 512 KiB: a device that wants more than that to be read along has been measured wrong */
+/* 512 KiB: a larger result is an error of measurement */
 #define LARGEST_GAP (512 * 1024)
 
 static double
@@ -28,7 +28,7 @@ now(void)
 	return (double) ts.tv_sec + (double) ts.tv_nsec / 1e9;
 }
 
-/* loads the blocks and tells how long it took, seconds */
+/* loads the blocks and measures the time, seconds */
 static int
 timed_load(int fd, const uint8_t *want, uint32_t nblocks,
 		   const struct pc_loader *loader, double *seconds)
@@ -63,7 +63,7 @@ pc_probe(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *
 		at += PROBE_DISTANCE;
 		n++;
 	}
-	/* the stretch begins at the next wanted block, where nothing of the sample is */
+	/* the stretch begins at the next wanted block, after all blocks of the sample */
 	at = pc_next(want, nblocks, at < nblocks ? at : nblocks, true);
 	if (n < PROBE_REQUESTS || at + stretch > nblocks)
 	{

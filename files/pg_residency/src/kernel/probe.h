@@ -1,12 +1,12 @@
 /*
- * probe.h - how fast a device is, and what gap between two runs is worth reading on it
+ * probe.h - the speed of a device, and the gap between two runs that is worth reading
  */
 #ifndef PC_PROBE_H
 #define PC_PROBE_H
 
 #include "loader.h"
 
-/* how fast a device is with the window it was measured with */
+/* the speed of a device in the window of the measurement */
 struct pc_speed
 {
 	double		requests;		/* small ones, per second */
@@ -14,9 +14,9 @@ struct pc_speed
 };
 
 /*
- * Measures the device by loading some of what is wanted anyway: single blocks far from each other,
- * and then a stretch of PC_PROBE_BYTES, of which not everything needs to be wanted.  Returns as
- * pc_load() does; 0 with speed->requests 0 when too little is wanted to tell.
+ * Measures the device by loading blocks that are wanted anyway: single blocks far from each other,
+ * then a stretch of PC_PROBE_BYTES, which may include unwanted blocks.  Returns as pc_load(); 0
+ * with speed->requests 0 when too few blocks are wanted for a measurement.
  */
 extern int pc_probe(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *loader,
 					struct pc_speed *speed);
@@ -24,8 +24,8 @@ extern int pc_probe(int fd, const uint8_t *want, uint32_t nblocks, const struct 
 #define PC_PROBE_BYTES (4 * 1024 * 1024)
 
 /*
- * The gap that is as cheap to read as to leave out, in blocks: reading it costs its bytes, leaving
- * it out another request, so it is bandwidth / requests per second.
+ * The gap, in blocks, that costs as much to read as to skip: reading it costs its bytes, skipping
+ * it costs one more request, so it is bandwidth / requests per second.
  */
 extern uint32_t pc_worthwhile_gap(const struct pc_speed *speed, uint32_t block_size);
 

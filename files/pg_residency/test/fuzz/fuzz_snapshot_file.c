@@ -1,8 +1,8 @@
 /*
- * fuzz_snapshot_file.c - any bytes at all are given to the reader of snapshots (libFuzzer)
+ * fuzz_snapshot_file.c - feeds arbitrary bytes to the reader of snapshots (libFuzzer)
  *
- * Each input is read twice: as it is, and with lengths and checksums put right, or the fuzzer would
- * never get beyond them.
+ * Each input is read twice: unchanged, and with correct lengths and checksums, because otherwise
+ * the fuzzer would never pass them.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ read_all(const uint8_t *file, size_t size)
 	{
 		uint8_t    *map = malloc(pc_map_bytes(segment.blocks));
 
-		/* what passed the check can be read */
+		/* after a successful check the file must be readable */
 		if (sf_read_map(&segment, map) != NULL ||
 			pc_popcount(map, segment.blocks) != segment.wanted)
 			abort();
@@ -52,7 +52,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(copy, data, size);
 	header.body_size = size - SF_HEADER_BYTES;
 	header.body_crc = sf_crc32c(0, copy + SF_HEADER_BYTES, size - SF_HEADER_BYTES);
-	/* as many segments as there seem to be, and what they say they want */
+	/* sets the counts of the header from the apparent segments */
 	while (sf_next_segment(copy, &header, &at, &segment))
 	{
 		header.segments++;

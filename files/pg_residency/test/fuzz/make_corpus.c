@@ -1,6 +1,6 @@
 /*
- * make_corpus.c - writes the fuzzer's first inputs: small snapshots of each shape, into the
- * directory named
+ * make_corpus.c - writes the fuzzer's initial inputs, small snapshots of each shape, into the given
+ * directory
  */
 #include <stdio.h>
 #include <stdlib.h>

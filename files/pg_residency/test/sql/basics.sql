@@ -1,4 +1,4 @@
--- the module, its version, and what it sees of the cluster
+-- the module, its version, and the residency of the cluster
 CREATE EXTENSION pg_residency;
 SELECT residency_version() = extversion AS library_matches_sql FROM pg_extension WHERE extname = 'pg_residency';
 
@@ -27,7 +27,7 @@ VACUUM ANALYZE;
 CHECKPOINT;
 
 -- every file of the table, in the order of its segments, just written and so all resident (all but a tenth at least:
--- the kernel may take back what it likes)
+-- the kernel may reclaim pages at any time)
 SELECT fork, segment, blocks, resident >= blocks * 0.9 AS resident, dirty IS NULL OR dirty >= 0 AS dirty_known
 FROM residency_segments()
 WHERE relfilenumber = pg_relation_filenode('two_segments')
@@ -35,18 +35,25 @@ WHERE relfilenumber = pg_relation_filenode('two_segments')
   AND fork = 'main'
 ORDER BY segment;
 
--- the walk sees what PostgreSQL says there is
+-- the scan finds the blocks that PostgreSQL reports
 SELECT sum(blocks) * current_setting('block_size')::int = pg_relation_size('two_segments') AS same_size
 FROM residency_segments()
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main'
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
--- one database means it and the shared catalogs, and nothing else
+-- one database means its relations and the shared catalogs
 SELECT DISTINCT CASE database WHEN 0 THEN 'shared' WHEN d.oid THEN 'this' ELSE 'another' END AS database
 FROM pg_database d, residency_segments(d.oid) WHERE d.datname = current_database() ORDER BY 1;
 
--- temporary relations are nobody else's business
+-- temporary relations are left out
 SELECT count(*) AS temporary FROM residency_segments() s WHERE relfilenumber = pg_relation_filenode('temporary_one');
+
+-- read once more, because the kernel may have reclaimed pages
+SELECT count(length(pg_read_binary_file(pg_relation_filepath(relation)))) >= 5 AS read_again
+FROM residency_relations
+WHERE (relation IN ('two_segments'::regclass, 'parted_1'::regclass) OR belongs_to IN ('two_segments'::regclass, 'toasted'::regclass)
+       OR belongs_to = (SELECT reltoastrelid FROM pg_class WHERE oid = 'toasted'::regclass) OR relation = '"Needs ""quoting"'::regclass)
+      AND blocks BETWEEN 1 AND 10000;
 
 -- indexes and TOAST tables name the table they belong to
 SELECT regexp_replace(relation::text, '\d+', 'N') AS relation, kind, belongs_to, blocks > 0 AS has_blocks,
@@ -61,13 +68,13 @@ FROM residency_shared_buffers() b
 WHERE b.relfilenumber = pg_relation_filenode('pg_class') AND b.fork = 'main'
   AND b.database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
--- what is in both caches is counted once in each, and as such
+-- a block in both caches counts in each, and in blocks_in_both
 SELECT relation, blocks_in_both BETWEEN 1 AND least(blocks_in_page_cache, blocks_in_shared_buffers) AS in_both
 FROM residency_relations WHERE relation = '"Needs ""quoting"'::regclass;
 SELECT bool_and(in_page_cache IS NULL) AS not_asked_for FROM residency_shared_buffers();
 SELECT bool_and(in_page_cache BETWEEN 0 AND blocks) AS not_more_than_buffers FROM residency_shared_buffers(true);
 
--- the buffers of one relation; what was just written to is dirty, and in the same block still
+-- the buffers of one relation; a block just written is dirty
 UPDATE "Needs ""quoting" SET a = a WHERE a = 1;
 SELECT count(*) FILTER (WHERE dirty) >= 1 AS some_dirty, bool_and(usage_count BETWEEN 0 AND 5) AS usage_count,
        count(DISTINCT (fork, block)) = count(*) AS once_each, max(block) FILTER (WHERE fork = 'main') < 100 AS block
@@ -77,6 +84,6 @@ CREATE VIEW nothing_stored AS SELECT 1;
 SELECT count(*) FROM residency_buffers('nothing_stored');
 DROP VIEW nothing_stored;
 
--- less may be filled than is free
+-- the budget is smaller than the available memory
 SELECT budget_bytes > 0 AND budget_bytes < memory_available_bytes AS budget_is_less, reserve_bytes > 0 AS something_is_reserved
 FROM residency_budget();

@@ -1,5 +1,5 @@
--- Who may create objects where the extension is becomes nothing by that. A role plants operators, functions, aggregates, casts,
--- types and views for every name that the scripts use; whatever of it runs as superuser leaves its name in a file.
+-- A role that may create objects in the extension's schema gains no rights by that. A role plants operators, functions, aggregates,
+-- casts, types and views for every name that the scripts use; each one that runs as superuser writes its name to a file.
 \set VERBOSITY terse
 SET client_min_messages = error;
 SELECT current_database() AS regression \gset
@@ -15,7 +15,7 @@ CREATE SCHEMA trap;
 GRANT USAGE ON SCHEMA trap TO PUBLIC;
 CREATE FUNCTION trap.path() RETURNS text LANGUAGE sql
 RETURN pg_catalog.concat(pg_catalog.current_setting('data_directory'), '/pg_stat_tmp/regress_residency_trap');
--- in any transaction, one that is read-only or will be rolled back too
+-- by a file, so that read-only and rolled back transactions leave it too
 CREATE FUNCTION trap.spring(what pg_catalog.text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF pg_catalog.current_setting('trap.armed', true) OPERATOR(pg_catalog.=) 'on'
@@ -26,7 +26,7 @@ BEGIN
     END IF;
 END
 $$;
--- the names of what has run, and the trap is set again
+-- returns the names of the objects that ran, and resets the trap
 CREATE FUNCTION trap.sprung() RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
     names text := pg_read_file(trap.path());
@@ -46,7 +46,7 @@ CREATE VIEW trap.words AS
 SELECT DISTINCT m[1] AS word FROM trap.scripts, regexp_matches(script, '\w+', 'g') m;
 CREATE TABLE trap.own AS
 SELECT DISTINCT m[1] AS name FROM trap.scripts, regexp_matches(script, 'CREATE FUNCTION (\w+)', 'g') m
--- where these are, the extension says that pgfincore is there, and is not created
+-- with these functions, CREATE EXTENSION fails because of pgfincore
 WHERE m[1] NOT IN ('pgfincore', 'pgfadvise', 'pgfadvise_loader', 'pgsysconf');
 CREATE TABLE trap.functions AS
 SELECT DISTINCT proname::text AS name, prokind = 'a' AS aggregate FROM pg_proc JOIN trap.words ON word = proname
@@ -54,7 +54,7 @@ WHERE pronamespace = 'pg_catalog'::regnamespace;
 CREATE TABLE trap.relations AS
 SELECT relname::text AS name FROM pg_class JOIN trap.words ON word = relname
 WHERE relnamespace = 'pg_catalog'::regnamespace AND relkind IN ('r', 'v') AND has_table_privilege('regress_residency_intruder', oid, 'SELECT');
--- those of the arguments, too
+-- argument types too
 CREATE TABLE trap.types AS
 SELECT typname::text AS name, format('pg_catalog.%I', typname) AS type FROM pg_type JOIN trap.words ON word = typname
 WHERE typnamespace = 'pg_catalog'::regnamespace AND typtype = 'b'
@@ -64,7 +64,7 @@ WHERE typname IN ('oid', 'int2', 'int4', 'int8', 'text', 'name', 'char', 'bpchar
 CREATE TABLE trap.arguments AS
 SELECT type FROM trap.types UNION SELECT type || '[]' FROM trap.types WHERE name IN ('text', 'int4', 'oid', 'name', 'char')
 UNION VALUES ('pg_catalog.anyelement'), ('pg_catalog.anyarray'), ('pg_catalog.aclitem[]');
--- the operators that SQL's own words mean as well
+-- also the operators behind SQL keywords
 CREATE TABLE trap.operators AS
 SELECT DISTINCT oprname::text AS name FROM pg_operator
 WHERE oprkind = 'b' AND oprname IN (SELECT m[1] FROM trap.scripts, regexp_matches(script, '[-+*/<>=~!@#%^&|]+', 'g') m
@@ -77,7 +77,7 @@ SELECT (SELECT count(*) > 15 FROM trap.functions) AS functions, (SELECT count(*)
 
 -- --- planting ---
 
--- in that schema, by who calls it
+-- creates the objects in that schema, as the calling role
 CREATE PROCEDURE trap.plant(schema text) LANGUAGE plpgsql AS $$
 DECLARE
     command text;
@@ -106,7 +106,7 @@ BEGIN
         UNION ALL
         SELECT format('CREATE AGGREGATE %1$I.%2$I(%3$s) (SFUNC = %1$I.combine, STYPE = pg_catalog.text)', schema, f.name, a.type)
         FROM trap.functions f, arguments a WHERE f.aggregate AND a.type !~ 'any'
-        -- our own, with other arguments; the same would only keep the extension from being created
+        -- the extension's own functions, with other arguments; the same ones would make CREATE EXTENSION fail
         UNION ALL
         SELECT format('CREATE FUNCTION %I.%I(%s) RETURNS pg_catalog.text LANGUAGE plpgsql AS %L', schema, f.name, l.list,
                       format('BEGIN PERFORM trap.spring(%L); RETURN NULL; END', format('function %s(%s)', f.name, l.list)))
@@ -118,7 +118,7 @@ BEGIN
         SELECT format('CREATE VIEW %1$I.%2$I AS SELECT * FROM pg_catalog.%2$I WHERE %1$I.compare(%3$L::pg_catalog.name, NULL::pg_catalog.name) IS NULL',
                       schema, r.name, r.name)
         FROM trap.relations r
-        -- casts from and to a type of one's own
+        -- casts from and to a type of the role
         UNION ALL
         SELECT format('CREATE FUNCTION %1$I.to_own(%2$s) RETURNS %1$I.own LANGUAGE plpgsql AS %3$L', schema, t.type,
                       format('BEGIN PERFORM trap.spring(%L); RETURN NULL; END', 'cast from ' || t.type)) FROM trap.types t
@@ -136,7 +136,7 @@ BEGIN
 END
 $$ SET search_path = pg_catalog, pg_temp SET check_function_bodies = off;
 
--- a database's owner, in its schema public; and who may create objects in a schema
+-- the owner of a database, in its schema public; and a role with CREATE on a schema
 CREATE SCHEMA planted;
 GRANT CREATE, USAGE ON SCHEMA planted TO regress_residency_intruder;
 SET SESSION AUTHORIZATION regress_residency_tenant;
@@ -150,7 +150,7 @@ SET search_path = pg_catalog, pg_temp;
 SELECT n.nspname AS schema, pg_get_userbyid(o.oprowner) AS owner, count(DISTINCT oprname) AS operators, count(*) > 5000 AS many
 FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE o.oid >= 16384 GROUP BY 1, 2 ORDER BY 1;
 
--- from here on as a superuser of another database would come
+-- from here on as a superuser who connects from another database
 \c
 SET client_min_messages = error;
 SHOW search_path;
@@ -203,7 +203,7 @@ DECLARE
     i int := 1;
     busy boolean;
 BEGIN
-    -- the former versions are there already
+    -- the former versions exist already
     PERFORM set_config('trap.armed', CASE WHEN version = default_version THEN 'on' ELSE 'off' END, false)
     FROM pg_available_extensions WHERE name = 'pg_residency';
     EXECUTE format('CREATE EXTENSION pg_residency SCHEMA %I VERSION %L', schema, version);
@@ -235,7 +235,7 @@ $$;
 SELECT schema, version FROM trap.ways ORDER BY 1, 2;
 SELECT format('CALL trap.go(%L, %L)', schema, version) FROM trap.ways ORDER BY schema, version \gexec
 SELECT schema, version, count(*) > 40 AS calls FROM trap.called GROUP BY 1, 2 ORDER BY 1, 2;
--- there may be no job 1
+-- job 1 may not exist
 SELECT call, error, count(*) FROM trap.called WHERE error <> '42704' GROUP BY 1, 2 ORDER BY 1;
 SELECT * FROM trap.found;
 

@@ -14,7 +14,7 @@ ORDER BY p.oid::regprocedure::text COLLATE "C";
 SELECT (SELECT array_agg(attname ORDER BY attnum) FROM unnest(proargnames) WITH ORDINALITY a (attname, attnum)) AS columns
 FROM pg_proc WHERE oid = 'pgfincore(regclass, bool)'::regprocedure;
 
--- what the machine has
+-- the memory of the host
 SELECT os_page_size >= 4096 AS page_size, os_pages_free BETWEEN 1 AND os_total_pages AS free,
        os_total_pages * os_page_size = (SELECT (regexp_match(pg_read_file('/proc/meminfo'), 'MemTotal: +(\d+) kB'))[1]::bigint * 1024) AS total
 FROM pgsysconf();
@@ -24,7 +24,7 @@ SELECT pg_page_size() = current_setting('block_size')::int AS page_size,
        vm_page_size() = os_page_size AS os_page_size, vm_physical_pages() = os_total_pages AS total, vm_available_pages() > 0 AS available
 FROM pgsysconf();
 
--- the article's statements: a map of what is cached is kept ...
+-- the usual statements: a table keeps the map of the cached pages ...
 SELECT count(*) FROM pgfadvise_dontneed('postgres_air.boarding_pass');
 SELECT pages_loaded = 32, pages_unloaded = 0 FROM pgfadvise_loader('postgres_air.boarding_pass', 0, true, false, repeat('11000011', 8)::varbit);
 create table pgfincore_snapshot as select 'postgres_air.boarding_pass'::text as relname,*,now() as date_snapshot from pgfincore('postgres_air.boarding_pass',true);
@@ -32,15 +32,15 @@ SELECT segment, rel_os_pages * os_page_size = pg_relation_size('postgres_air.boa
        pages_mem, group_mem, relpath = pg_relation_filepath('postgres_air.boarding_pass') AS path
 FROM pgfincore_snapshot;
 SELECT rtrim(pgfincore_drawer(databit)::text) FROM pgfincore_snapshot;
--- ... something else comes ...
+-- ... the cache changes ...
 SELECT count(*) AS segments FROM pgfadvise_willneed('postgres_air.boarding_pass');
 SELECT pages_mem = rel_os_pages AS all_there, group_mem FROM pgfincore('postgres_air.boarding_pass');
--- ... and it is as it was again: (3) what is claimed is what went
+-- ... and the map restores it: (3) the claimed pages are those that were evicted
 select pages_loaded, pages_unloaded + 32 = (SELECT rel_os_pages FROM pgfincore_snapshot) AS all_others_went
 from pgfadvise_loader('postgres_air.boarding_pass', 0, true, true,(select databit from pgfincore_snapshot where relname='postgres_air.boarding_pass' and segment = 0));
 SELECT databit = (SELECT databit FROM pgfincore_snapshot) AS same_map FROM pgfincore('postgres_air.boarding_pass', true);
 
--- its README's
+-- the statements of its README
 select segment, rel_os_pages > 0 AS pages, databit, pages_dirty >= group_dirty AS dirty from pgfincore('postgres_air.boarding_pass');
 select * from pgfadvise_loader('postgres_air.boarding_pass', 0, true, true, B'111000') \gset
 SELECT :pages_loaded AS pages_loaded, :pages_unloaded AS pages_unloaded;
@@ -83,7 +83,7 @@ SELECT * FROM pgfadvise_loader('two_segments', 0, true, true, NULL);
 SELECT * FROM pgfadvise_loader('two_segments', 2, true, true, B'1');
 SELECT * FROM pgfadvise_loader('two_segments', -1, true, true, B'1');
 
--- (4) rights: to call it, and SELECT on the relation
+-- (4) rights: EXECUTE on the function, and SELECT on the relation
 CREATE ROLE regress_residency_reader;
 GRANT USAGE ON SCHEMA postgres_air TO regress_residency_reader;
 SET ROLE regress_residency_reader;
@@ -107,7 +107,7 @@ SELECT count(*) FROM pgfincore('postgres_air.boarding_pass_a');
 SELECT count(*) FROM pgfadvise_dontneed('postgres_air.boarding_pass');
 RESET ROLE;
 
--- (7) an empty segment has an empty map, and restoring it does not end the statement, whichever map was kept
+-- (7) an empty segment has an empty map, and its restore does not fail, with an empty map or NULL
 CREATE TABLE empty (a int);
 SELECT rel_os_pages, pages_mem, group_mem, databit IS NOT NULL AS has_map, length(databit), pages_dirty FROM pgfincore('empty', true);
 INSERT INTO pgfincore_snapshot SELECT 'empty', *, now() FROM pgfincore('empty', true);
@@ -115,10 +115,10 @@ INSERT INTO pgfincore_snapshot (relname, segment) VALUES ('empty', 0);
 SELECT relname, count(*), sum(pages_loaded) > 0 AS loaded
 FROM pgfincore_snapshot s, pgfadvise_loader(s.relname::regclass, s.segment, true, true, s.databit) GROUP BY 1 ORDER BY 1;
 
--- (10) a map of another file: one that is too long is said to be; relpath tells whether the file is still that one
+-- (10) a map of another file: a warning if it is too long; relpath shows whether the file is the same
 DELETE FROM postgres_air.boarding_pass WHERE a > 4096;
 VACUUM (FREEZE, TRUNCATE) postgres_air.boarding_pass;
--- (the message names the file, which is another one each time)
+-- (the message contains a file name that differs in each run)
 \set VERBOSITY sqlstate
 SELECT pages_loaded FROM pgfincore_snapshot s, pgfadvise_loader(s.relname::regclass, s.segment, true, true, s.databit) WHERE relname <> 'empty';
 \set VERBOSITY default
@@ -127,7 +127,7 @@ VACUUM FULL postgres_air.boarding_pass;
 SELECT count(*) AS restored FROM pgfincore_snapshot s, pgfadvise_loader(s.relname::regclass, s.segment, true, true, s.databit)
 WHERE relname <> 'empty' AND split_part(s.relpath, '.', 1) = pg_relation_filepath(s.relname::regclass);
 
--- (11) what has no files is said, a partitioned table means its partitions
+-- (11) a relation without files is an error, a partitioned table means its partitions
 CREATE VIEW seen AS SELECT 1;
 CREATE FOREIGN DATA WRAPPER nothing;
 CREATE SERVER nothing FOREIGN DATA WRAPPER nothing;
@@ -168,13 +168,13 @@ SELECT count(*) FROM "Else Where".pgsysconf_pretty();
 SELECT "Else Where".pg_page_size() > 0, "Else Where".pg_segment_size() > 0, "Else Where".vm_page_size() > 0, "Else Where".vm_available_pages() > 0, "Else Where".vm_physical_pages() > 0;
 ALTER EXTENSION pg_residency SET SCHEMA public;
 
--- (13) a set of which not everything is fetched leaks nothing
+-- (13) a set that is not fetched completely leaks nothing
 SELECT pgfadvise('measured', 'main', 30) IS NOT NULL AS one LIMIT 1;
 SELECT pgfincore('measured') IS NOT NULL AS one LIMIT 1;
 SELECT pgfadvise_willneed('measured') IS NOT NULL AS one LIMIT 1;
 SELECT (pgfadvise_loader('measured_1', 0, false, true, B'0')).pages_loaded LIMIT 1;
 
--- what pgfincore tests of itself, with a temporary table
+-- pgfincore's own test, with a temporary table
 CREATE TEMPORARY TABLE passing AS SELECT generate_series(1, 256) AS a;
 SELECT FROM pgfadvise_loader('passing', 0, true, true, B'1010');
 SELECT FROM pgfadvise_loader('passing', 0, true, false, B'1010');
@@ -182,7 +182,7 @@ SELECT FROM pgfadvise_loader('passing', 0, false, true, B'1010');
 SELECT FROM pgfadvise_loader('passing', 0, false, false, B'1010');
 SELECT FROM pgfadvise_loader('passing', 0, false, false, B'');
 SELECT FROM pgfadvise_loader('passing', 0, false, false, NULL);
--- (15) a path that is the relation's
+-- (15) relpath is the path of the relation
 SELECT segment, relpath = pg_relation_filepath('passing') AS path, databit IS NOT NULL AS map FROM pgfincore('passing', true);
 SELECT FROM pgfincore('passing');
 SELECT FROM pgfadvise_willneed('passing');

@@ -1,4 +1,4 @@
--- bringing a snapshot back: by job, and by segment
+-- restoring a snapshot: by job, and by segment
 SELECT count(*) AS snapshots FROM residency_snapshot('restore');
 
 CREATE FUNCTION here() RETURNS oid LANGUAGE sql AS 'SELECT oid FROM pg_database WHERE datname = current_database()';
@@ -37,7 +37,7 @@ SELECT sum(r.wanted) = max(j.wanted) AS wanted, sum(r.settled) = max(j.settled) 
 FROM residency_job_relations(:job) r, residency_jobs j WHERE j.job = :job;
 SELECT name, kind, loaded > 130000 AS loaded FROM residency_job_relations(:job) WHERE relation = 'two_segments'::regclass AND database = here();
 
--- again: everything is there, nothing to load
+-- a second restore: everything is resident, nothing to load
 SELECT residency_restore_start('restore') AS job \gset
 CALL wait_for(:job);
 SELECT state, loaded < wanted * 0.3 AS hardly_anything_loaded FROM residency_jobs WHERE job = :job;
@@ -54,7 +54,7 @@ SELECT segment, (round(10.0 * resident / wanted) * 10)::int AS percent
 FROM residency_snapshot_segments('restore')
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND database = here() ORDER BY segment;
 
--- some blocks here and there, by reading them: these come back, and little else
+-- scattered blocks: these are restored, and few others
 SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
 SELECT residency_drop_snapshot('restore');
 BEGIN;
@@ -70,7 +70,7 @@ SELECT state, over_budget, gone, resident >= wanted * 0.9 AS resident FROM resid
 SELECT sum(s.resident) < 20000 AS little_else FROM residency_segments() s
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND database = here();
 
--- a budget: what fits comes back, the rest is said
+-- a budget: fitting blocks are restored, the others are over budget
 SELECT count(filler) FROM two_segments;
 SELECT count(*) AS snapshots FROM residency_snapshot('restore');
 SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
@@ -81,7 +81,7 @@ SELECT state, budget_bytes, loaded + extra <= 83886080 / 8192 AS within, loaded 
 FROM residency_jobs WHERE job = :job;
 SELECT DISTINCT reason FROM residency_job_segments(:job) WHERE over_budget > 0;
 
--- a rate keeps it slow enough to be canceled, a second job is refused meanwhile
+-- a rate makes it slow enough to be canceled; a second job is refused meanwhile
 SELECT residency_restore_start('restore', '{"rate": 1048576}') AS job \gset
 SELECT state, pid > 0 AS has_pid, rate_bytes FROM residency_jobs WHERE job = :job;
 DO $$ BEGIN PERFORM residency_restore_start('restore'); EXCEPTION WHEN object_in_use THEN RAISE NOTICE '%', regexp_replace(SQLERRM, '\d+', 'N'); END $$;
@@ -91,7 +91,7 @@ CALL wait_for(:job);
 SELECT state, message, finished_at - :'canceled_at' < interval '1 s' AS soon FROM residency_jobs WHERE job = :job;
 SELECT residency_cancel(:job);
 
--- some segments only, in the order given; every row says which file it was
+-- selected segments, in the given order; each row identifies its file
 SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
 SELECT array_agg(segment_no ORDER BY segment DESC) AS numbers FROM residency_snapshot_segments('restore')
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND database = here() \gset
@@ -109,13 +109,13 @@ CALL wait_for(:job);
 SELECT snapshot, state, segments, resident >= 140000 * 0.9 AS resident, over_budget, gone FROM residency_jobs WHERE job = :job;
 SELECT segment_no, segment, wanted FROM residency_job_segments(:job);
 
--- however it is asked to go about it, it comes back
+-- with each option, the relation is restored
 SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
 SELECT residency_restore_start('restore', '{"aggressive": true, "gap_blocks": 0}') AS job \gset
 CALL wait_for(:job);
 SELECT state, resident >= wanted * 0.9 AS resident, extra <= 1000 AS no_extra FROM residency_jobs WHERE job = :job;
 SELECT resident_after < 1000 AS evicted FROM residency_evict('two_segments');
--- a busy disk makes it slow, so only the small segment
+-- a busy disk slows the restore down, so only the small segment
 SELECT residency_restore_start('restore', jsonb_build_object('max_io_pressure', 1, 'gap_blocks', 16, 'segments',
     (SELECT jsonb_agg(segment_no) FROM residency_snapshot_segments('restore')
      WHERE relfilenumber = pg_relation_filenode('two_segments') AND segment = 1))) AS job \gset
@@ -136,7 +136,7 @@ SET statement_timeout = '20ms';
 SELECT residency_restore_segment('restore', :segment_no);
 RESET statement_timeout;
 
--- rewritten, shortened and dropped relations: their blocks are gone, the others come back
+-- rewritten, truncated and dropped relations: their blocks are gone, the others are restored
 SELECT count(*) AS snapshots FROM residency_snapshot('old');
 SELECT pg_relation_filenode('"Needs ""quoting"') AS quoted_was, pg_relation_filenode('parted_2') AS parted_was \gset
 VACUUM FULL "Needs ""quoting";
@@ -150,7 +150,7 @@ CALL wait_for(:job);
 SELECT state, gone > 0 AS some_gone, wanted = resident + over_budget + gone + failed AS adds_up FROM residency_jobs WHERE job = :job;
 SELECT DISTINCT reason FROM residency_job_segments(:job) WHERE gone > 0;
 
--- what is wrong is said
+-- errors
 SELECT residency_restore_start('nothing');
 SELECT residency_restore_start(NULL);
 SELECT residency_restore_start('restore', '[1]');

@@ -1,4 +1,4 @@
--- nothing for PUBLIC, reading for pg_monitor, changing for whom it was granted to
+-- no rights for PUBLIC, reading for pg_monitor, changing for grantees
 CREATE ROLE regress_residency_nobody;
 CREATE ROLE regress_residency_monitor IN ROLE pg_monitor;
 CREATE ROLE regress_residency_admin;

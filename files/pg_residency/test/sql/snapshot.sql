@@ -7,7 +7,7 @@ SELECT name, generation, in_recovery, system_identifier = (SELECT system_identif
        length(digest) AS digest_length, problem, now() - taken_at < interval '1 minute' AS just_now
 FROM residency_snapshot('warm');
 
--- both caches are in it, what only one of them held and what both did
+-- it has the blocks of both caches: those of one only, and those of both
 SELECT in_page_cache + in_shared_buffers - in_both = wanted AS adds_up, in_shared_buffers > 0 AS buffers, in_page_cache > 140000 AS page_cache
 FROM residency_snapshots();
 SELECT sum(g.wanted) = max(s.wanted) AS segments_add_up, sum(g.in_shared_buffers) = max(s.in_shared_buffers) AS buffers_add_up
@@ -24,7 +24,7 @@ SELECT residency_drop_snapshot('buffers');
 -- a segment that is cached as a whole takes some tens of bytes
 SELECT s.file_bytes::float / s.segments < 100 AS tens_of_bytes_a_segment FROM residency_snapshots() s;
 
--- generations: two are kept unless told otherwise
+-- generations: two are kept by default
 SELECT generation FROM residency_snapshot('warm');
 SELECT generation FROM residency_snapshot('warm');
 SELECT name, generation FROM residency_snapshots();
@@ -32,12 +32,12 @@ SELECT generation, current, thin, measure FROM residency_snapshot('warm', 1, for
 SELECT generation FROM residency_snapshot('other.one-2');
 SELECT name, generation, problem FROM residency_snapshots();
 
--- the file has the cluster's own rights, a name of its own, and its digest is that of its content
+-- the file has the mode of the cluster's files, no temporary name, and the digest of its content
 SELECT s.name, encode(sha256(pg_read_binary_file('pg_residency/' || s.name || '@' || s.generation || '.snapshot')), 'hex') = digest AS digest_is_right
 FROM residency_snapshots() s;
 SELECT count(*) AS unfinished FROM pg_ls_dir('pg_residency') f WHERE f LIKE 'pgsql_tmp.snapshot%';
 
--- what it wants of the table of two segments, by segment
+-- the wanted blocks of the table of two segments, by segment
 SELECT segment, blocks, wanted >= blocks * 0.9 AS wanted, resident >= wanted * 0.9 AS resident, gone
 FROM residency_snapshot_segments('warm')
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main'
@@ -49,7 +49,7 @@ SELECT min(segment_no) = 1 AND max(segment_no) = count(*) AS numbered FROM resid
 SELECT count(*) > 0 AS found FROM residency_snapshot_segments('warm@4');
 SELECT * FROM residency_snapshot_segments('warm@3');
 
--- what is wrong is said
+-- errors
 SELECT * FROM residency_snapshot(NULL);
 SELECT * FROM residency_snapshot('');
 SELECT * FROM residency_snapshot('../escape');
@@ -64,7 +64,7 @@ SELECT residency_drop_snapshot('nothing');
 SELECT residency_drop_snapshot('warm@3');
 SELECT residency_drop_snapshot('warm@x');
 
--- the names of its relations are beside it, as SQL spells them, with what they belong to
+-- the names of its relations are stored with it, quoted as in SQL, with their owners
 SELECT kind, name, owner_name, relation = to_regclass(name) AS relation, owner = to_regclass(owner_name) AS owner,
        relfilenumber = pg_relation_filenode(to_regclass(name)) AS relfilenumber, tablespace, partition_of, problem
 FROM residency_snapshot_names('warm')
@@ -87,7 +87,7 @@ FROM residency_snapshot_relations('warm') r,
      (SELECT database, tablespace, relfilenumber, sum(blocks) AS blocks, sum(wanted) AS wanted
       FROM residency_snapshot_segments('warm') GROUP BY 1, 2, 3) g
 WHERE (r.database, r.tablespace, r.relfilenumber) = (g.database, g.tablespace, g.relfilenumber) AND r.name = 'public.two_segments';
--- the names of today, of databases that are asked for
+-- the current names, of selected databases
 SELECT DISTINCT kind FROM residency_current_names(ARRAY[0]::oid[]) ORDER BY 1;
 SELECT count(*) FROM residency_current_names(ARRAY[]::oid[]);
 SELECT name FROM residency_current_names(ARRAY[(SELECT oid FROM pg_database WHERE datname = current_database())])
@@ -101,7 +101,7 @@ SELECT residency_snapshot_names(NULL);
 SELECT residency_snapshot_relations(NULL);
 SELECT count(*) AS left_behind FROM pg_ls_dir('pg_residency') f WHERE f LIKE 'pgsql_tmp.names%';
 
--- what was dropped is never taken for what comes after it
+-- a dropped generation's number is not used again
 SELECT residency_drop_snapshot('other.one-2');
 SELECT count(*) AS left_behind FROM pg_ls_dir('pg_residency') f WHERE f LIKE 'other%';
 SELECT generation FROM residency_snapshot('other.one-2');
@@ -110,7 +110,7 @@ SELECT generation FROM residency_snapshot('other.one-2');
 SELECT residency_drop_snapshot('other.one-2');
 SELECT name, generation FROM residency_snapshots();
 
--- damaged files are listed with what is wrong, and refused
+-- damaged files are listed with the reason, and refused
 SELECT current_setting('data_directory') || '/pg_residency/warm@4.snapshot' AS file \gset
 \setenv SNAPSHOT :file
 \! head -c 100 "$SNAPSHOT" > "${SNAPSHOT%/*}/cut@1.snapshot"

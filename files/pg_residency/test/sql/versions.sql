@@ -1,4 +1,4 @@
--- Each version's SQL is updated to what is made anew; where it meets a library that it does not fit, that is said.
+-- An update from each version gives the same objects as a new installation; a library that does not fit raises an error.
 \set VERBOSITY terse
 SET client_min_messages = warning;
 CREATE ROLE regress_residency_reader;
@@ -6,7 +6,7 @@ CREATE VIEW members AS
 SELECT d.classid, d.objid, pg_describe_object(d.classid, d.objid, 0) AS name
 FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
 WHERE e.extname = 'pg_residency' AND d.deptype = 'e';
--- all that the catalogs say of it, but for numbers
+-- all catalog contents of the extension, except numbers
 CREATE VIEW facts AS
 SELECT name, 'comment' AS what, obj_description(objid, classid::regclass::name) AS value FROM members
 UNION ALL
@@ -48,7 +48,7 @@ EXCEPT ALL SELECT since, m.name, m.what, m.value FROM made_anew m, (SELECT DISTI
 SELECT since, m.name, m.what, m.value FROM made_anew m, (SELECT DISTINCT since FROM updated) u
 EXCEPT ALL SELECT since, name, what, value FROM updated;
 
--- the SQL of former versions and this library: what fits works, what does not says so
+-- the SQL of former versions with this library: compatible functions work, others raise an error
 CREATE SCHEMA "Else Where";
 CREATE EXTENSION pg_residency SCHEMA "Else Where" VERSION '0.1.0';
 \set VERBOSITY default
@@ -57,20 +57,20 @@ SELECT * FROM "Else Where".residency_snapshot('of_a_former_version', 1);
 SELECT "Else Where".residency_names('of_a_former_version');
 SELECT count(*) > 0 AS sees FROM "Else Where".residency_segments();
 
--- the new SQL and a library of before, which a session may still have (the context is another one from 18 on)
+-- the new SQL with a former library, which a session may still use (the context differs from 18 on)
 \set SHOW_CONTEXT never
 CREATE OR REPLACE FUNCTION "Else Where".residency_version() RETURNS text LANGUAGE SQL AS $$SELECT '0.1.0'$$;
 ALTER EXTENSION pg_residency UPDATE;
 CREATE OR REPLACE FUNCTION "Else Where".residency_version() RETURNS text AS '$libdir/pg_residency' LANGUAGE C STABLE PARALLEL SAFE;
 
--- what would have to go is named
+-- a dependent object is named
 CREATE VIEW mine AS SELECT name FROM "Else Where".residency_snapshots();
 ALTER EXTENSION pg_residency UPDATE;
 DROP VIEW mine;
 ALTER EXTENSION pg_residency UPDATE;
 DROP EXTENSION pg_residency;
 
--- What users have made of it stays: rights, which pg_dump still takes for theirs, and views.
+-- Users' changes are kept: rights, which pg_dump still dumps, and views.
 GRANT USAGE ON SCHEMA "Else Where" TO regress_residency_reader;
 CREATE TABLE kept (since text, object text, monitor boolean, reader boolean, may_grant boolean, nobody boolean, at_first boolean);
 CREATE TABLE sees (since text, jobs bigint, snapshots boolean);
@@ -127,7 +127,7 @@ RESET search_path;
 SELECT * FROM kept ORDER BY since, object COLLATE "C";
 SELECT * FROM sees ORDER BY since;
 
--- the SQL of a version to come must not make the library read what is not there
+-- the SQL of a later version must not make the library read foreign memory
 CREATE EXTENSION pg_residency SCHEMA "Else Where";
 CREATE FUNCTION another_segments(oid, OUT a oid, OUT b oid) RETURNS SETOF record AS '$libdir/pg_residency', 'residency_segments' LANGUAGE C;
 SELECT * FROM another_segments(NULL);

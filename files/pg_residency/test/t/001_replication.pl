@@ -1,5 +1,5 @@
-# A primary and a standby: what a snapshot of one is worth on the other, and what happens around restarts.
-# Residency is judged by util-linux' fincore, which shares nothing with the extension.
+# A primary and a standby: snapshots of one restored on the other, and restarts.
+# Residency is measured by util-linux' fincore, which shares no code with the extension.
 use strict;
 use warnings;
 
@@ -10,7 +10,7 @@ use Test::More;
 
 my $blocks = 20_000;
 
-# blocks of a relation's main fork that fincore(1) sees in the page cache
+# blocks of a relation's main fork in the page cache, by fincore(1)
 sub cached
 {
 	my ($node, $relation) = @_;
@@ -52,12 +52,12 @@ CHECKPOINT;
 SELECT count(filler) FROM wide;
 SQL
 
-# --- a base backup takes the snapshot along, and nothing of ours that only this server can use
+# --- a base backup contains the snapshot, but no file that only this server can use
 $primary->safe_psql('postgres', "SELECT residency_snapshot('before_backup')");
 restore($primary, 'before_backup');
 ok(-e snapshot_file($primary, 'pgsql_tmp.job.1'), 'a job leaves its file');
 is((stat snapshot_file($primary, 'before_backup@1.snapshot'))[2] & 0777, 0640, 'the file has the mode of a cluster with group access');
-is((stat $primary->data_dir . '/pg_residency')[2] & 0777, 0750, 'and so has the folder');
+is((stat $primary->data_dir . '/pg_residency')[2] & 0777, 0750, 'and so has the directory');
 $primary->backup('backup');
 my $backup = $primary->backup_dir . '/backup/pg_residency';
 ok(-e "$backup/before_backup\@1.snapshot", 'a base backup takes the snapshot along');
@@ -88,20 +88,20 @@ cmp_ok(cached($standby, 'wide'), '>=', $blocks * 0.95, 'restored on the standby,
 is($standby->safe_psql('postgres', "SELECT state, wanted = resident + over_budget + gone + failed, gone FROM residency_jobs WHERE job = $job"),
 	'done|t|0', 'nothing is gone on a standby, unlogged tables included');
 is($standby->safe_psql('postgres', "SELECT reason FROM residency_job_segments($job) WHERE relfilenumber = $unlogged AND fork = 'main'"),
-	'unlogged: not on a standby', 'they are left out, and that is said');
+	'unlogged relations have no data on a standby', 'they are left out, and that is said');
 is($standby->safe_psql('postgres', "SELECT residency_drop_snapshot('own')"), '1', 'a snapshot is dropped on a standby');
 
-# replication goes on, also while a job runs
+# replication continues while a job runs
 $job = $standby->safe_psql('postgres', "SELECT residency_evict('wide'); SELECT residency_restore_start('of_primary', '{\"rate\": 1000000}')");
 $job =~ s/.*\n//s;
 $primary->safe_psql('postgres', 'DROP TABLE dropped_later; INSERT INTO wide VALUES (0)');
 $primary->wait_for_catchup($standby);
 like($standby->safe_psql('postgres', "SELECT state FROM residency_jobs WHERE job = $job"), qr/^(running|waiting)$/, 'a job survives what is replayed meanwhile');
 
-# --- a server that is stopped ends its job, and says so afterwards
+# --- a server shutdown interrupts the job, and the job reports it afterwards
 $standby->restart;
 is($standby->safe_psql('postgres', "SELECT state, message FROM residency_jobs WHERE job = $job"),
-	'interrupted|its worker was terminated, as by a shutdown of the server', 'a shutdown interrupts a job');
+	'interrupted|the worker was terminated, for example by a server shutdown', 'a shutdown interrupts a job');
 $job = $standby->safe_psql('postgres', "SELECT residency_evict('wide'); SELECT residency_restore_start('of_primary', '{\"rate\": 1000000}')");
 $job =~ s/.*\n//s;
 $standby->stop('immediate');
@@ -123,12 +123,12 @@ $other->start;
 $other->safe_psql('postgres', "CREATE EXTENSION pg_residency; SELECT residency_snapshot('mine')");
 copy(snapshot_file($primary, 'of_primary@1.snapshot'), snapshot_file($other, 'of_primary@1.snapshot')) or die "copy: $!";
 my ($rc, $out, $err) = $other->psql('postgres', "SELECT residency_restore_start('of_primary')");
-like($err, qr/snapshot "of_primary\@1" cannot be used here: it is of another cluster: its system identifier is \d+, this one's \d+/,
+like($err, qr/cannot use snapshot "of_primary\@1" in this cluster: taken on another cluster, with system identifier \d+ \(this cluster has \d+\)/,
 	'a snapshot of another system identifier is refused');
 like($err, qr/HINT:  Take a snapshot on this cluster, or copy one from a physical replica of it\./, 'with what to do');
 is($other->safe_psql('postgres', "SELECT count(*) FROM residency_jobs"), '0', 'and nothing was started');
 
-# --- what lies in another tablespace belongs to the cluster
+# --- files in another tablespace belong to the cluster
 my $tablespace = PostgreSQL::Test::Utils::tempdir();
 $other->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION '$tablespace'");
 $other->safe_psql('postgres', "CREATE TABLE placed (a int, b text) WITH (fillfactor = 10) TABLESPACE elsewhere");
@@ -140,7 +140,7 @@ cmp_ok(cached($other, 'placed'), '>=', 4750 - 2048, 'and restored there, but for
 is($other->safe_psql('postgres', "SELECT resident >= wanted * 0.9 FROM residency_snapshot_segments('placed') WHERE relfilenumber = pg_relation_filenode('placed') AND fork = 'main'"),
 	't', 'all of it resident in one of the caches');
 
-# --- shared buffers come back when asked for, in every database; what only they held passes through the page cache
+# --- option shared_buffers refills them in every database; blocks that only they held pass through the page cache
 my $buffers = 'SELECT sum(blocks) FROM residency_shared_buffers() WHERE relfilenumber = pg_relation_filenode(\'hot\') AND fork = \'main\'';
 $other->safe_psql('postgres', 'CREATE DATABASE second');
 for my $database (qw(postgres second))
@@ -160,7 +160,7 @@ is($other->safe_psql('postgres', "SELECT buffers_resident BETWEEN 0.9 * buffers_
 cmp_ok(cached($other, 'hot'), '<=', 200, 'and do not stay in the page cache as well, says fincore');
 $other->safe_psql('postgres', 'DROP DATABASE second');
 
-# --- nothing here takes the server down: a database dropped under a job, no worker to be had
+# --- the server survives: a database dropped during a job, no free background worker slot
 $other->safe_psql('postgres', 'CREATE DATABASE victim');
 $other->safe_psql('victim', "CREATE TABLE t (a int, b text) WITH (fillfactor = 10); INSERT INTO t SELECT i, repeat('x', 700) FROM generate_series(1, 5000) i; CHECKPOINT");
 $other->safe_psql('postgres', "SELECT residency_snapshot('victim')");
@@ -172,7 +172,7 @@ is($other->safe_psql('postgres', "SELECT wanted = resident + over_budget + gone 
 $other->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $other->restart;
 ($rc, $out, $err) = $other->psql('postgres', "SELECT residency_restore_start('mine')");
-like($err, qr/no background worker is free for the restore.*HINT:  Raise max_worker_processes/s, 'no free worker is said');
+like($err, qr/out of background worker slots.*HINT:  Increase max_worker_processes/s, 'no free worker is said');
 is($other->safe_psql('postgres', "SELECT count(*) FROM residency_jobs WHERE state IN ('starting', 'running')"), '0', 'and leaves no job behind that would seem to run');
 
 $other->stop;

@@ -1,4 +1,4 @@
-# A cold cluster of 1 TB in 10,000 files is counted, whole, in little memory.  (How long that takes: make bench.)
+# A cold cluster of 1 TB in 10,000 files is counted completely, in little memory.  (For the duration: make bench.)
 use strict;
 use warnings FATAL => 'all';
 use PostgreSQL::Test::Cluster;
@@ -15,7 +15,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION pg_residency');
 my $oid = $node->safe_psql('postgres', "SELECT oid FROM pg_database WHERE datname = 'postgres'");
 my $directory = $node->data_dir . "/base/$oid";
 
-# files that no catalog knows are as good as any: the walk is by file.  Each has one block in the middle that is cached.
+# the scan is by file, so files without a catalog entry serve as well.  Each has one cached block in the middle.
 for my $i (1 .. $files)
 {
 	my $path = "$directory/" . (1_000_000 + $i);
@@ -41,7 +41,7 @@ SQL
 my @lines = split /\n/, $result;
 is($lines[1], join('|', $files, $files * $bytes / 8192, 't', 't'), '1 TB in 10,000 files is counted');
 is($lines[2], 't', 'a snapshot of it is taken');
-# the rows that are handed out, and the walk's list of names; a map of each file at once would be 128 MiB
+# the result rows and the scan's list of names; the maps of all files at once would take 128 MiB
 cmp_ok($lines[3], '<', 32 * 1024, 'in less than 32 MiB');
 
 $node->stop;

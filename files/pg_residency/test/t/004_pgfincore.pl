@@ -1,5 +1,5 @@
-# What pgfincore got wrong with files, devices and other sessions; the numbers are those of its faults in README.md. What
-# is resident says fincore(1), not the extension.
+# pgfincore's faults with files, devices and other sessions; the numbers are those in README.md. Residency is measured by
+# fincore(1), not by the extension.
 use strict;
 use warnings;
 
@@ -49,7 +49,7 @@ my $wide = file_of('wide');
 my $page = sql('SELECT os_page_size FROM pgsysconf()');
 my $pages = (-s $wide) / $page;
 
-# The advice leaves what somebody else holds a reference to at that moment, the writeback that just ended for one.
+# The kernel does not evict pages that are referenced elsewhere at that moment, for example by a writeback that just ended.
 sub evict
 {
 	for (1 .. 20)
@@ -61,7 +61,7 @@ sub evict
 	cmp_ok(resident($wide), '<=', $pages * 0.01, 'the table is cold');
 }
 
-# --- 2, 5: loaded is loaded, and when it returns ---
+# --- 2, 5: all pages are loaded when the function returns ---
 
 evict();
 is(sql("SELECT rel_os_pages FROM pgfadvise_willneed('wide') \\; SELECT pages_mem >= 0.98 * rel_os_pages FROM pgfincore('wide')"),
@@ -74,7 +74,7 @@ is(sql("SELECT pages_loaded >= 0.999 * $pages FROM pgfadvise_loader('wide', 0, t
 	"t\nt", '5: the loader returns when the pages are there, and has counted them');
 cmp_ok(resident($wide), '>=', $pages * 0.98, '2: the loader loads everything');
 
-# --- 3: unloading, out of large folios if the file system has such ---
+# --- 3: unloading from large folios, if the file system supports them ---
 
 # every second 64 KiB, then every second page
 for my $pattern ("repeat(repeat('1', 16) || repeat('0', 16), $pages / 32)", "repeat('10', $pages / 2)")
@@ -82,7 +82,7 @@ for my $pattern ("repeat(repeat('1', 16) || repeat('0', 16), $pages / 32)", "rep
 	for my $load ('true', 'false')
 	{
 		my ($before, $unloaded, $after);
-		# the kernel may take pages in between: then once more, from the beginning
+		# the kernel may reclaim pages meanwhile: then repeat from the beginning
 		for (1 .. 5)
 		{
 			evict();
@@ -102,7 +102,7 @@ for my $pattern ("repeat(repeat('1', 16) || repeat('0', 16), $pages / 32)", "rep
 my $device = (stat $wide)[0];
 my $stat = sprintf('/sys/dev/block/%d:%d/stat', ($device >> 8) & 0xfff, ($device & 0xff) | (($device >> 12) & 0xfff00));
 
-# read requests that came to the device, before it merged them
+# read requests to the device, before it merged them
 sub requests
 {
 	open(my $in, '<', $stat) or die "$stat: $!";
@@ -125,7 +125,7 @@ SKIP:
 	cmp_ok($least, '<', $pages / 16, "6: $least requests for $pages pages");
 }
 
-# --- 8: what cannot be opened is not the end of the relation ---
+# --- 8: a file that cannot be opened is not the end of the relation ---
 
 sql('CREATE TABLE sparse (a int); INSERT INTO sparse VALUES (1); CHECKPOINT');
 my $sparse = file_of('sparse');
@@ -138,7 +138,7 @@ for my $file ([ $sparse, $segment ], [ "$sparse.1", $segment ], [ "$sparse.2", 8
 is(sql("SELECT string_agg(segment || ':' || rel_os_pages * os_page_size, ' ' ORDER BY segment) FROM pgfincore('sparse')"),
 	"0:$segment 1:$segment 2:8192", '8: all segments are seen');
 rename("$sparse.1", "$sparse.away") or die $!;
-like((attempt("SELECT * FROM pgfincore('sparse')"))[1], qr/file "base\S+\.1" is missing, but there is "base\S+\.2"/, '8: a segment missing from the middle is an error');
+like((attempt("SELECT * FROM pgfincore('sparse')"))[1], qr/file "base\S+\.1" is missing, but file "base\S+\.2" exists/, '8: a segment missing from the middle is an error');
 like((attempt("SELECT * FROM pgfadvise_willneed('sparse')"))[1], qr/is missing, but/, '8: for willneed too');
 rename("$sparse.away", "$sparse.1") or die $!;
 for my $file ($sparse, "$sparse.1")
@@ -149,7 +149,7 @@ for my $file ($sparse, "$sparse.1")
 	chmod(0600, $file) or die $!;
 }
 rename($sparse, "$sparse.away") or die $!;
-like((attempt("SELECT * FROM pgfincore('sparse')"))[1], qr/file "base\S+" is missing/, '8: no file at all is an error');
+like((attempt("SELECT * FROM pgfincore('sparse')"))[1], qr/file "base\S+" does not exist/, '8: no file at all is an error');
 rename("$sparse.away", $sparse) or die $!;
 
 # --- 7, 10: a segment that was truncated ---
@@ -158,11 +158,11 @@ sql("CREATE TABLE kept AS SELECT 'sparse'::text AS relname, * FROM pgfincore('sp
 truncate("$sparse.2", 0) or die $!;
 my ($stdout, $stderr) = attempt("SELECT count(*), max(pages_loaded) FROM kept k, pgfadvise_loader(k.relname::regclass, k.segment, true, true, k.databit)");
 is($stdout, '3|0', '7: restoring goes on over an empty segment');
-like($stderr, qr/WARNING:  the map has \d+ pages, but "base\S+\.2" has 0: what is beyond is ignored\nHINT:  .*truncated or rewritten/, '10: a map that is too long is said to be');
+like($stderr, qr/WARNING:  map has \d+ pages, but file "base\S+\.2" has only 0\nDETAIL:  .*truncated or rewritten/, '10: a map that is too long is said to be');
 is(sql("SELECT rel_os_pages, databit FROM pgfincore('sparse', true) WHERE segment = 2"), '0|', '7: an empty segment has an empty map');
 sql('DROP TABLE sparse');
 
-# --- 9: an end within a request, and a wait event ---
+# --- 9: cancellation during a request, and a wait event ---
 
 evict();
 my $begun = time();
@@ -184,7 +184,7 @@ $took = time() - $begun;
 like($err, qr/canceling statement due to user request/, '9: canceled by somebody else');
 cmp_ok($took, '<', 2, sprintf('9: soon: %.0f ms with a psql', $took * 1000));
 
-# --- 14: dirty pages are true ---
+# --- 14: the number of dirty pages is right ---
 
 # the same bytes again, in two groups of cold pages, and not synced
 my @rewritten = (100, 200, 201, 202);
@@ -223,13 +223,13 @@ $node->safe_psql('postgres', 'CREATE DATABASE elsewhere');
 my $real = $node->safe_psql('elsewhere', "SELECT count(*) FROM pg_available_extensions WHERE name = 'pgfincore'");
 $node->safe_psql('elsewhere', $real ? 'CREATE EXTENSION pgfincore' : "CREATE FUNCTION pgfincore(regclass) RETURNS int LANGUAGE sql AS 'SELECT 1'");
 like(($node->psql('elsewhere', 'CREATE EXTENSION pg_residency'))[2],
-	qr/ERROR:  schema "public" has the functions of pgfincore already.*\nHINT:  DROP EXTENSION pgfincore,.* or CREATE EXTENSION pg_residency SCHEMA another;.* SET SCHEMA another\./,
+	qr/ERROR:  schema "public" already contains functions of pgfincore.*\nHINT:  Run DROP EXTENSION pgfincore,.* CREATE EXTENSION pg_residency SCHEMA another,.* SET SCHEMA another\./,
 	'a pgfincore in the way is said to be, with what to do');
 $node->safe_psql('elsewhere', 'CREATE SCHEMA "a schema"; CREATE EXTENSION pg_residency SCHEMA "a schema"');
 is($node->safe_psql('elsewhere', 'SELECT pages_mem <= rel_os_pages, length(databit) = rel_os_pages FROM "a schema".pgfincore(\'pg_class\', true)'), 't|t', '12: it works beside it, in another schema');
 is($node->safe_psql('elsewhere', 'SELECT pages_loaded FROM "a schema".pgfadvise_loader(\'pg_class\', 0, false, false, B\'1\')'), '0', '12: with its wrappers');
 
-# --- 1: nothing of all that has made the server start again ---
+# --- 1: none of this has crashed the server ---
 
 unlike(slurp_file($node->logfile), qr/terminated by signal|all server processes terminated|reference leak/, '1, 13: no crash, no leak');
 $node->stop;

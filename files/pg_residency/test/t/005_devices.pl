@@ -1,4 +1,4 @@
-# Each device is restored through a window of its own: none waits for another.  PG_RESIDENCY_DEVICE is an empty directory
+# Each device has a window of its own, and waits for no other.  PG_RESIDENCY_DEVICE is an empty directory
 # on a device of its own.
 use strict;
 use warnings FATAL => 'all';
@@ -15,7 +15,7 @@ $node->init;
 $node->append_conf('postgresql.conf', "shared_buffers = 1MB\nautovacuum = off");
 $node->start;
 
-# lost+found is root's, and a tablespace wants an empty directory
+# a tablespace requires an empty directory, without lost+found
 mkdir "$directory/space" or die "$directory/space: $!";
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_residency');
 $node->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION '$directory/space'");
@@ -32,7 +32,7 @@ SQL
 $node->safe_psql('postgres', "CHECKPOINT; SELECT FROM residency_snapshot('warm')");
 isnt((stat $path{pg_default})[0], (stat $path{elsewhere})[0], 'the tablespace is on another device');
 
-# MiB of a table in the page cache, as fincore(1) sees it
+# MiB of a table in the page cache, by fincore(1)
 sub resident
 {
 	my $bytes = `fincore --raw --noheadings --bytes --output RES "$path{$_[0]}"`;
@@ -44,13 +44,13 @@ for my $options ('"aggressive": false', '"aggressive": true', '"max_io_pressure"
 {
 	my ($here, $there) = (0, 0);
 	my $newest = '(SELECT max(job) FROM residency_jobs)';
-	for my $attempt (1 .. 3)	# a machine that is busy elsewhere can keep one of them waiting
+	for my $attempt (1 .. 3)	# on a busy host one of the devices may be delayed
 	{
 		$node->safe_psql('postgres', "SELECT FROM residency_evict('in_$_')") for keys %path;
 		cmp_ok(resident($_), '<', 4, "$options: in_$_ is cold") for $attempt == 1 ? keys %path : ();
 
-		# 128 MiB at 16 MiB a second: one after the other, one would be complete before there is anything of the other. Which of them
-		# is ahead is up to the devices and what else they do.
+		# 128 MiB at 16 MiB per second: one after the other, one would be complete before the other has begun. Which of them
+		# is ahead depends on the devices and their load.
 		$node->safe_psql('postgres', "SELECT residency_restore_start('warm', '{\"rate\": 16777216, $options}')");
 		for (1 .. 1500)
 		{
@@ -66,7 +66,7 @@ for my $options ('"aggressive": false', '"aggressive": true', '"max_io_pressure"
 	cmp_ok($there, '>', 6, sprintf('%s: and %.0f MiB of the other, side by side', $options, $there));
 	cmp_ok($_, '<', 60, "$options: before either is complete") for $here, $there;
 	my $counts;
-	for (1 .. 3)	# what the kernel takes back before the job counts, the next one brings again
+	for (1 .. 3)	# the next job loads the pages that the kernel reclaimed before the count
 	{
 		$node->poll_query_until('postgres', "SELECT state = 'done' FROM residency_jobs WHERE job = $newest");
 		$counts = $node->safe_psql('postgres', "SELECT over_budget + gone + failed, resident >= 0.95 * wanted FROM residency_jobs WHERE job = $newest");
@@ -76,7 +76,7 @@ for my $options ('"aggressive": false', '"aggressive": true', '"max_io_pressure"
 	is($counts, '0|t', "$options: all of both");
 }
 
-# the end of a job finds both devices busy
+# a job is ended while both devices are busy
 $node->safe_psql('postgres', "SELECT FROM residency_evict('in_$_')") for keys %path;
 $node->safe_psql('postgres', q(SELECT residency_cancel(residency_restore_start('warm', '{"rate": 8388608}'))));
 $node->poll_query_until('postgres', 'SELECT state = \'canceled\' FROM residency_jobs ORDER BY job DESC LIMIT 1') or die 'not canceled';

@@ -1,5 +1,5 @@
-# What others do while a job runs: the snapshot it restores is dropped and taken again, tables go, workers are killed,
-# databases are made, no worker is to be had.
+# Concurrent actions while a job runs: its snapshot is dropped and taken again, tables are dropped, workers are killed,
+# databases are created, no background worker slot is free.
 use strict;
 use warnings;
 
@@ -18,7 +18,7 @@ $node->append_conf('postgresql.conf', "shared_buffers = 64MB\nmax_wal_size = 4GB
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_residency; ' . wide_table('wide', 6000) . wide_table('hot', 1000));
 
-# --- a plan is complete in itself: what becomes of the snapshot's file is nothing to the job
+# --- a plan is complete in itself: the job does not depend on the snapshot's file
 sub small_tables
 {
 	my ($change) = @_;
@@ -46,7 +46,7 @@ cmp_ok(cached($node, 'wide'), '>=', 5700, 'it brings the page cache back that it
 cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM residency_buffers('hot') WHERE fork = 'main'"), '>=', 900, 'and shared buffers');
 is(job($node, $job, 'buffers_resident >= buffers_wanted * 0.5'), 't', 'its counts say so, too');
 
-# a generation that goes in the middle, as by keep; and all of them, again and again
+# a generation removed during the job, as by keep; and all of them, repeatedly
 $node->safe_psql('postgres', 'SELECT count(filler) FROM hot; SELECT count(filler) FROM hot; SELECT residency_snapshot(\'warm\', 1)');
 my $highest = $node->safe_psql('postgres', "SELECT max(generation) FROM residency_snapshots() WHERE name = 'warm'");
 $node->restart;
@@ -68,7 +68,7 @@ $node->restart;
 cmp_ok($node->safe_psql('postgres', "SELECT generation FROM residency_snapshot('warm')"), '>', $highest, 'nor is a number used again after a restart');
 is(signals($node), '', 'and nothing crashes');
 
-# --- what is truncated during its load is gone; what nobody touches does not fail
+# --- blocks truncated during their load are gone; blocks of an unchanged table do not fail
 $node->safe_psql('postgres', wide_table('calm', 3000));
 $node->safe_psql('postgres', "CHECKPOINT; SELECT count(filler) FROM wide; SELECT residency_snapshot('churn', 1)");
 $node->safe_psql('postgres', "SELECT residency_evict('wide'), residency_evict('calm')");
@@ -83,7 +83,7 @@ is(job($node, $job, 'gone > 2000'), 't', 'it is gone') or diag(job($node, $job, 
 is(job($node, $job, SUMS), 't', 'its sums hold');
 is($node->safe_psql('postgres', "SELECT count(*) FROM residency_job_segments($job) WHERE gone > 0 AND reason IS NULL"), '0', 'and the reason is said');
 
-# what was in shared buffers at the start, and is displaced meanwhile, is loaded after all; again where the kernel takes pages before they are counted
+# blocks displaced from shared buffers meanwhile are loaded; a second attempt where the kernel reclaims pages before the count
 $node->append_conf('postgresql.conf', 'shared_buffers = 1MB');
 $node->restart;
 $node->safe_psql('postgres', wide_table('still', 3000) . wide_table('other', 3000) . "CHECKPOINT; SELECT residency_snapshot('still', 1)");
@@ -93,7 +93,7 @@ for (1 .. 4)
 {
 	$node->safe_psql('postgres', "SELECT residency_evict('still')");
 	$node->safe_psql('postgres', "SELECT count(filler) FROM still WHERE ctid = ANY (ARRAY(SELECT format('(%s,1)', b)::tid FROM generate_series(0, 2900, 40) b))");
-	# past PostgreSQL, which would clear its buffers too
+	# not by PostgreSQL, which would clear its buffers too
 	system_or_bail('dd', "of=$file", 'oflag=nocache', 'conv=notrunc,fdatasync', 'count=0', 'status=none');
 	$held = $node->safe_psql('postgres', "SELECT count(*) FROM residency_buffers('still') WHERE fork = 'main'");
 	$job = start_restore($node, 'still', '{"rate": 12000000, "gap_blocks": 0}');
@@ -112,7 +112,7 @@ is(job($node, $job, 'state, failed, over_budget'), 'done|0|0', "a table that nob
 is(job($node, $job, SUMS), 't', 'its sums hold');
 cmp_ok($there, '>=', 2990, 'and it is there') or diag(cached($node, 'still'));
 
-# --- a killed worker's job says that it was killed
+# --- the job of a killed worker reports that
 $node->safe_psql('postgres', "SELECT residency_evict('still')");
 $job = start_restore($node, 'still', '{"rate": 1000000}');
 my $pid = job($node, $job, 'pid');
@@ -123,7 +123,7 @@ is(job($node, $job, "state, message <> ''"), 'interrupted|t', 'a job whose worke
 is(signals($node, $pid), '', 'nothing else ends by a signal');
 is(job($node, restore($node, 'still'), 'state'), 'done', 'and the next one runs');
 
-# --- databases are made while shared buffers are filled: template1 has a table of its own, and is somebody's working set
+# --- databases are created while shared buffers are filled: template1 has a table of its own in shared buffers
 $node->append_conf('postgresql.conf', 'shared_buffers = 64MB');
 $node->restart;
 $node->safe_psql('template1', wide_table('of_template', 800) . 'CHECKPOINT; SELECT count(filler) FROM of_template');
@@ -148,13 +148,13 @@ cmp_ok($slowest, '<', 4, 'and does not wait for it');
 $node->safe_psql('postgres', "SELECT residency_cancel($job)");
 wait_for_job($node, $job);
 
-# --- a session whose database is gone, as on a standby that has replayed its drop; current_database() crashes there
+# --- a session whose database was dropped, as on a standby that has replayed that; current_database() crashes there
 $node->safe_psql('postgres', 'CREATE DATABASE dropped');
 $node->safe_psql('dropped', 'CREATE EXTENSION pg_residency');
 is($node->safe_psql('dropped', "SET allow_system_table_mods = on; DELETE FROM pg_database WHERE datname = 'dropped';
 	SELECT count(*) FROM residency_relations"), 0, 'residency_relations in a database that is gone');
 
-# --- without a free worker nothing is left behind, and what is remembered, which is no more than eight jobs, is not pushed out
+# --- without a free slot a start leaves nothing behind, and none of the eight remembered jobs is removed
 wait_for_job($node, start_restore($node, 'still', '{}')) for 1 .. 8;
 my $jobs = 'SELECT string_agg(job::text, \',\' ORDER BY job) FROM residency_jobs';
 my $before = $node->safe_psql('postgres', $jobs);
@@ -164,7 +164,7 @@ $node->restart;
 for (1 .. 10)
 {
 	my ($rc, $out, $err) = $node->psql('postgres', "SELECT residency_restore_start('still')");
-	like($err, qr/no background worker is free for the restore/, 'no worker is free') if $_ == 1;
+	like($err, qr/out of background worker slots/, 'no worker is free') if $_ == 1;
 }
 is($node->safe_psql('postgres', $jobs), $before, 'ten starts without a worker leave no job and push none out');
 

@@ -1,5 +1,5 @@
-# What a restore may take: memory, by option and as measured, the rate, in shared buffers too; files it may have open;
-# and what the other clusters of the host are told of it.
+# Limits of a restore: memory, by option and as measured, the rate, in shared buffers too; open files;
+# and its entry for the other clusters of the host.
 use strict;
 use warnings;
 
@@ -23,7 +23,7 @@ sub new_node
 	return $node;
 }
 
-# --- budget and rate hold for shared buffers, too
+# --- budget and rate apply to shared buffers, too
 my $node = new_node('budget', "shared_buffers = 64MB\n");
 $node->safe_psql('postgres', wide_table('hot', 5000) . 'CHECKPOINT; SELECT count(filler) FROM hot; SELECT count(filler) FROM hot');
 $node->safe_psql('postgres', "SELECT residency_snapshot('hot', 1)");
@@ -44,7 +44,7 @@ my $now = $node->safe_psql('postgres', "SELECT resident FROM residency_snapshot_
 is($node->safe_psql('postgres', "SELECT abs(resident - $now) <= 14 FROM residency_job_segments($job) WHERE relfilenumber = pg_relation_filenode('hot') AND fork = 'main' AND database = (SELECT oid FROM pg_database WHERE datname = 'postgres')"),
 	't', 'what the job calls resident is what is resident when it ends');
 
-# ten blocks a second: what has to be read for shared buffers keeps to it
+# ten blocks per second: reads for shared buffers observe the rate
 $node->safe_psql('postgres', "SELECT residency_evict('hot')");
 $job = start_restore($node, 'hot', '{"rate": 819200, "shared_buffers": true}');
 sleep 2;
@@ -53,14 +53,14 @@ cmp_ok(cached($node, 'hot'), '<=', 500, 'nor does the page cache, says fincore')
 $node->safe_psql('postgres', "SELECT residency_cancel($job)");
 wait_for_job($node, $job);
 
-# --- the measured memory is a bound of the option's
+# --- the measured memory limits the option
 $job = restore($node, 'hot', '{"budget": 1000000000000000}');
 is(job($node, $job, 'budget_bytes <= (SELECT memory_available_bytes FROM residency_budget())'), 't', 'a budget above the memory that is free is cut to it')
   or diag(job($node, $job, 'budget_bytes'));
 is(job($node, restore($node, 'hot', '{"budget": 8192}'), 'budget_bytes'), '8192', 'a smaller one is obeyed');
 $node->stop;
 
-# --- with few descriptors more segments than that are restored, if not side by side
+# --- more segments than descriptors are restored, though not side by side
 $node = new_node('files', "shared_buffers = 1MB\nmax_files_per_process = 64\nmax_locks_per_transaction = 2000\n");
 $node->safe_psql('postgres', q{DO $$ BEGIN FOR i IN 1..1012 LOOP
 	EXECUTE format('CREATE TABLE f%s (a) AS SELECT repeat(''x'', 700) FROM generate_series(1, 40)', i); END LOOP; END $$});
@@ -74,7 +74,7 @@ $job = restore($node, 'files', '{"shared_buffers": true}');
 is(job($node, $job, 'state, failed'), 'done|0', 'shared buffers too');
 $node->stop;
 
-# --- what a cluster restored is remembered, whatever it does afterwards
+# --- the memory that a cluster filled is remembered, whatever it does afterwards
 my ($a, $b, $c) = map { new_node($_, "shared_buffers = 1MB\n") } qw(a b c);
 for ($a, $b)
 {
@@ -102,8 +102,8 @@ my $waiting = start_restore($a, 'warm');
 is(job($a, $waiting, 'state'), 'waiting', 'a second cluster waits');
 my $path = $b->data_dir;
 sleep 1;
-like(job($a, $waiting, 'message'), qr/waits for the restore of "\Q$path\E" \(pid \d+\) since \S+/, 'and says for whom, and since when');
-is(job($a, $waiting, "split_part(split_part(message, 'pid ', 2), ')', 1)"), job($b, $slow, 'pid'), 'by the pid of its worker');
+like(job($a, $waiting, 'message'), qr/waiting for the restore of "\Q$path\E" \(PID \d+\) since \S+/, 'and says for whom, and since when');
+is(job($a, $waiting, "split_part(split_part(message, 'PID ', 2), ')', 1)"), job($b, $slow, 'pid'), 'by the pid of its worker');
 $a->safe_psql('postgres', "SELECT residency_cancel($waiting)");
 wait_for_job($a, $waiting);
 cmp_ok($c->safe_psql('postgres', $elsewhere) - $others, '>=', $told, 'a job canceled while it waits does not take away what was told');

@@ -1,4 +1,4 @@
-# Files that are not as expected: a snapshot made to be slow or with bytes that are no text, strays in base/ and pg_tblspc/.
+# Unexpected files: a snapshot that is slow to read or has bytes that are not text, foreign files in base/ and pg_tblspc/.
 use strict;
 use warnings;
 
@@ -44,7 +44,7 @@ like($node->safe_psql('postgres', "SELECT problem FROM residency_snapshots() WHE
 isnt($rc, 0, 'it is refused');
 cmp_ok($took, '<', 3, 'soon');
 
-# the same of this cluster: it may be damaged or not, but nothing takes long, and all of it can be canceled
+# the same for this cluster: damaged or not, each call is fast or can be canceled
 craft_snapshot("$directory/own\@1.snapshot", %many, name => 'own', system_identifier => $identifier);
 for my $sql ('SELECT count(*) FROM residency_snapshots()', "SELECT count(*) FROM residency_snapshot_segments('own')",
 	"SELECT residency_restore_start('own')", "SELECT residency_restore('own', 1)", "SELECT residency_snapshot('own')",
@@ -55,7 +55,7 @@ for my $sql ('SELECT count(*) FROM residency_snapshots()', "SELECT count(*) FROM
 }
 unlink glob("$directory/own\@*.snapshot"), glob("$directory/foreign\@*.snapshot");
 
-# --- names are text before SQL sees them
+# --- names are converted to text
 my $one = pack('V V V V V V C C v  C C v V V C C', 1663, 5, 16384, 0, 10, 1, 0, 1, 0, 1, 1, 0, 1, 2, 0, 1);
 my %one = (server_version => $version, segments => 1, blocks => 10, wanted => 1, body => $one);
 craft_snapshot("$directory/bytes\@1.snapshot", %one, system_identifier => $identifier + 1, name => 'bytes', origin => "a\xff\xfe\xc3b");
@@ -65,7 +65,7 @@ is($rc, 0, 'an origin that is no text is no error') or diag($err);
 is("$rc|$out", '0|1', 'and what is shown of it is') or diag($err);
 unlink "$directory/bytes\@1.snapshot";
 
-# --- a directory beside a tablespace's link that only begins like it is none
+# --- a directory whose name only begins like a tablespace's link is ignored
 my $place = PostgreSQL::Test::Utils::tempdir();
 $node->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION '$place'");
 $node->safe_psql('postgres', 'CREATE TABLE placed (a int) TABLESPACE elsewhere; INSERT INTO placed SELECT generate_series(1, 10000); CHECKPOINT');
@@ -81,7 +81,7 @@ is($node->safe_psql('postgres', "SELECT blocks FROM residency_snapshot('bak')"),
 	'nor saved twice') or 1;
 unlink "$link.bak";
 
-# --- one file that cannot be read costs itself
+# --- an unreadable file is skipped, the others are not
 my $database = $node->safe_psql('postgres', "SELECT oid FROM pg_database WHERE datname = 'postgres'");
 my $stray = $node->data_dir . "/base/$database/99999";
 open my $f, '>', $stray or die "$stray: $!";

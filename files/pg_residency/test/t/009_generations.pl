@@ -1,5 +1,5 @@
-# Generations are protected: a snapshot that holds far less than the fullest of its name is thin; it is not what the
-# bare name means, and pushes nothing fuller out.
+# Generations are protected: a snapshot that holds far less than the fullest of its name is thin; the bare name does not
+# mean it, and no fuller generation is removed for it.
 use strict;
 use warnings;
 
@@ -38,7 +38,7 @@ sub evict
 	return;
 }
 
-# generations in their order, each with a letter for what it is: c current, t thin
+# generations in ascending order, each with letters: c current, t thin
 sub generations
 {
 	my ($node, $name) = @_;
@@ -61,14 +61,14 @@ for my $node ($primary, $standby)
 	is($node->safe_psql('postgres', "SELECT generation, thin FROM residency_snapshot('w', 1)"), '3|t', "the next one is thin as well, $on");
 	is(generations($node, 'w'), '1c 3t', "and pushes out the one before that is as thin, $on");
 
-	# --- the bare name is the full one
+	# --- the bare name means the full generation
 	cmp_ok($node->safe_psql('postgres', "SELECT sum(wanted) FROM residency_snapshot_segments('w')"), '==', $full, "the bare name means the full one when it is looked at, $on");
 	my $job = restore($node, 'w');
 	is(job($node, $job, 'generation, state'), '1|done', "and when it is restored, $on");
 	cmp_ok(cached($node, 'part_3'), '>=', 1500, "which brings the tables back, says fincore, $on");
 	is(job($node, restore($node, 'w@3'), 'generation'), '3', "a thin one can be named, $on");
 
-	# --- full again: this one is current, and the thin one counts for nothing
+	# --- full again: this generation is current, the thin one does not count
 	warm($node);
 	is($node->safe_psql('postgres', "SELECT thin, current FROM residency_snapshot('w', 1)"), 'f|t', "one that holds as much is current, $on");
 	is(generations($node, 'w'), '3t 4c', "and pushes out the full one before, but for one thin one, $on");
@@ -80,7 +80,7 @@ for my $node ($primary, $standby)
 	is($node->safe_psql('postgres', "SELECT thin, current, measure < $full / 2 FROM residency_snapshot('w', 1)"), 'f|t|t', "and is the measure of the next, $on");
 	is($node->safe_psql('postgres', "SELECT thin, current FROM residency_snapshot('w', keep => 1, force => false)"), 'f|t', "by the arguments' names, too, $on");
 
-	# --- slow decay: each holds more than half of the one before
+	# --- slow decay: each generation holds more than half of the one before
 	warm($node);
 	$node->safe_psql('postgres', "SELECT residency_snapshot('decay', 2)");
 	my $most = $node->safe_psql('postgres', "SELECT wanted FROM residency_snapshots() WHERE name = 'decay'");
@@ -95,15 +95,15 @@ for my $node ($primary, $standby)
 		"the bare name means one with at least half of what there was, $on");
 	is($node->safe_psql('postgres', "SELECT count(*) FROM residency_snapshots() WHERE name = 'decay' AND NOT thin"), '3', "of those that are not thin two stay, and the fullest, $on");
 
-	# --- other names are nothing to it
+	# --- other names do not matter
 	is($node->safe_psql('postgres', "SELECT thin, current, measure FROM residency_snapshot('another')"), 'f|t|', "another name has a measure of its own, $on");
 
-	# --- dropped, all are gone, and the number is not used again
+	# --- after a drop all are gone, and no number is used again
 	$node->safe_psql('postgres', "SELECT residency_drop_snapshot('decay')");
 	is($node->safe_psql('postgres', "SELECT generation > $parts + 1, thin, current FROM residency_snapshot('decay')"), 't|f|t', "after a drop there is no measure, and a higher number, $on");
 }
 
-# --- fewer tables are no colder cache
+# --- a snapshot after tables were dropped is not thin
 warm($_) for ($primary, $standby);
 $_->safe_psql('postgres', "SELECT residency_snapshot('dropped', 1)") for ($primary, $standby);
 $primary->safe_psql('postgres', join '', map { "DROP TABLE part_$_;" } 1 .. $parts - 1);
@@ -113,7 +113,7 @@ for my $node ($primary, $standby)
 {
 	my $on = 'on the ' . $node->name;
 	is($node->safe_psql('postgres', "SELECT thin, current FROM residency_snapshot('dropped', 1)"), 'f|t', "what was dropped was not evicted: not thin, $on");
-	# unless the kernel has taken a page meanwhile: then it stays until one holds as much
+	# unless the kernel has reclaimed a page: then it stays until a generation is as full
 	for (1 .. 3)
 	{
 		last if generations($node, 'dropped') =~ /^\d+c$/;

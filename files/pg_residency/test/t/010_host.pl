@@ -1,4 +1,4 @@
-# What lies in /dev/shm in place of the file that the clusters of a host agree in.  Others of the same user: 007_budget.pl;
+# Foreign files in /dev/shm in place of the ledger.  Other clusters of the same user: 007_budget.pl;
 # other users: tests/extension/users.py, which needs root.
 use strict;
 use warnings;
@@ -33,7 +33,7 @@ sub mode
 	return sprintf '%o, %d link, user %d', $st[2] & 07777, $st[3], $st[4];
 }
 
-# restores twice; the table comes back, and in time
+# restores twice: the table is restored in time
 sub restored
 {
 	my ($what) = @_;
@@ -45,7 +45,7 @@ sub restored
 		is(job($node, $job, 'state, message, failed'), 'done||0', "restored, $what");
 		cmp_ok(time - $began, '<', 15, 'in time');
 	}
-	# the kernel may have paged out some of so small a file
+	# the kernel may have reclaimed pages of so small a file
 	cmp_ok(cached($node, 'wide'), '>=', 1400, 'and the table is back, says fincore');
 	return;
 }
@@ -60,14 +60,14 @@ sub make_victim
 	return;
 }
 
-# --- as it should be
+# --- the regular files
 unlink $file, $lock, $before;
 restored('with nothing in the way');
 is(mode($file), "644, 1 link, user $<", 'what is agreed is for all to read, and for its user to write');
 is(mode($lock), "600, 1 link, user $<", 'its lock is its user\'s');
 ok(!-e $before, 'the file that every user could write is made no more');
 
-# --- something else in its place
+# --- foreign files in their place
 for my $place ($file, $lock, $before)
 {
 	my %ways = (

@@ -1,5 +1,5 @@
-# A session that loads for long from a slow device does what others wait for: it answers a barrier, ends for recovery and for
-# a timeout, and goes on loading where it may.  PG_RESIDENCY_THROTTLE is the file of a control group, this test's own, that
+# A session with a long load from a slow device reacts to others: it answers a barrier, ends for recovery and for
+# a timeout, and otherwise continues.  PG_RESIDENCY_THROTTLE is the file of this test's own control group that
 # limits what its processes read from a device: blkio.throttle.read_bps_device of version 1, or io.max.
 use strict;
 use warnings FATAL => 'all';
@@ -14,7 +14,7 @@ use Test::More;
 my $throttle = $ENV{PG_RESIDENCY_THROTTLE};
 plan skip_all => 'no device can be slowed down: PG_RESIDENCY_THROTTLE is not set' if !defined $throttle;
 
-# on a device of its own if there is one: what else this test reads is fast then
+# on a device of its own if there is one, so that other reads of this test are fast
 my $directory = $ENV{PG_RESIDENCY_DEVICE};
 my $primary = PostgreSQL::Test::Cluster->new('slow');
 $primary->init(allows_streaming => 1);
@@ -51,14 +51,14 @@ $_->start for ($primary, $standby);
 my $event = $primary->pg_version >= 17 ? 'Resid%' : 'Extension';
 my $number = (stat($primary->data_dir . "/$file"))[0];
 my $device = sprintf('%d:%d', ($number >> 8) & 0xfff, ($number & 0xff) | (($number >> 12) & 0xfff00));
-# only of a whole disk can reads be limited
+# reads can only be limited for a whole disk
 if (-e "/sys/dev/block/$device/partition")
 {
 	$device = slurp_file("/sys/dev/block/$device/../dev");
 	chomp $device;
 }
 
-# bytes a second, undef for all that the device gives
+# bytes per second, undef for no limit
 sub limit
 {
 	my ($rate) = @_;
@@ -77,7 +77,7 @@ sub resident
 	return $1 / 2**20;
 }
 
-# A session that loads the table, 64 MiB, at 4 MiB a second, and has begun.
+# A session that has begun to load the table, 64 MiB at 4 MiB per second.
 my ($out, $err);
 sub begin_loading
 {
@@ -126,7 +126,7 @@ for my $what (q(SELECT sum(rel_os_pages) > 0 FROM pgfadvise_willneed('wide')),
 	cmp_ok(resident($primary), '>=', 63, 'and loaded everything');
 }
 
-# --- a timeout that is not the statement's ---
+# --- a timeout other than the statement's ---
 
 SKIP:
 {

@@ -1,5 +1,5 @@
-# Snapshots and jobs in states that nobody plans: a forced generation that was pruned, names in other encodings, no worker to
-# be had, files that cannot be read, a starter that is terminated, few descriptors.
+# Snapshots and jobs in unusual states: a forced generation that was removed, names in other encodings, no free background
+# worker slot, files that cannot be read, a terminated starter, few descriptors.
 use strict;
 use warnings;
 
@@ -22,7 +22,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION pg_residency; ' . wide_table('lar
 sub take { return $node->safe_psql('postgres', "SELECT generation, thin, measure FROM residency_snapshot($_[0])"); }
 sub snapshots { return $node->safe_psql('postgres', "SELECT string_agg(generation::text, ',' ORDER BY generation) FROM residency_snapshots() WHERE name = '$_[0]'"); }
 
-# --- forced: what was before it is no measure any more, also when it has been pruned itself
+# --- forced: earlier generations are no measure any more, even after the forced one has been removed
 for my $keep (1 .. 3)
 {
 	my $name = "forced$keep";
@@ -38,10 +38,10 @@ for my $keep (1 .. 3)
 	unlike(snapshots($name), qr/\b3\b/, 'it was pruned');
 }
 
-# --- names in other encodings than the server process at work has
+# --- names in other encodings than that of the server process
 $node->safe_psql('postgres', "CREATE DATABASE win ENCODING 'WIN1252' LOCALE 'C' TEMPLATE template0; CREATE DATABASE \"gr\x{c3}\x{b6}\x{c3}\x{9f}e\" TEMPLATE template0;
 	CREATE DATABASE euc ENCODING 'EUC_JP' LOCALE 'C' TEMPLATE template0");
-# with a byte in a name that WIN1252 has no character for
+# with a byte in a name that is no character in WIN1252
 $node->safe_psql('win', "SET client_encoding = 'WIN1252'; CREATE EXTENSION pg_residency; CREATE TABLE plain AS SELECT 1 AS a; CREATE TABLE odd\x{81} AS SELECT 1 AS a");
 $node->safe_psql('euc', 'CREATE EXTENSION pg_residency; CREATE TABLE plain AS SELECT 1 AS a');
 for my $database (qw(win euc postgres))
@@ -53,33 +53,33 @@ for my $database (qw(win euc postgres))
 		'2', 'and their relations');
 	is($node->safe_psql($database, "SELECT count(*) FROM residency_snapshot_names('encodings') WHERE name LIKE 'public.%odd?%'"), '1', 'with a question mark for what cannot be told');
 }
-# whatever a database's owner sets, a name is spelled in one way
+# a name does not depend on settings of the database's owner
 $node->safe_psql('postgres', 'ALTER DATABASE win SET quote_all_identifiers = on');
 is($node->safe_psql('postgres', "SET quote_all_identifiers = on; SELECT count(*) FROM residency_current_names() WHERE name IN ('public.plain', 'public.large')"), '3', 'names are quoted only where SQL needs it');
 
-# --- no worker: the names of before are carried over, and that is said
+# --- no free slot: the former names are kept, with a warning
 $node->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $node->restart;
 my ($rc, $out, $err) = $node->psql('postgres', "SELECT generation FROM residency_snapshot('encodings', 1)");
-like($err, qr/WARNING:  relations of database "\w+" are named as in the last snapshot, or not at all: no background worker was free/, 'a snapshot without workers warns');
+like($err, qr/WARNING:  could not read the relation names of database "\w+": out of background worker slots/, 'a snapshot without workers warns');
 is($node->safe_psql('postgres', "SELECT count(*) FROM residency_snapshot_names('encodings') n, pg_database d WHERE d.oid = n.database AND n.name = 'public.plain' AND d.datname IN ('win', 'euc')"),
 	'2', 'and has the names that the last one had');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->restart;
 
-# --- files: one that cannot be read hides no other, and nothing is judged or removed without it
+# --- files: an unreadable one hides no other, and no generation is judged or removed without it
 $node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('unread', 1)");
 my $file = $node->data_dir . '/pg_residency/unread@1.snapshot';
 chmod 0000, $file or die "chmod: $!";
-like($node->safe_psql('postgres', "SELECT problem FROM residency_snapshots() WHERE name = 'unread'"), qr/^it cannot be read: Permission denied$/, 'an unreadable file is a row with a problem');
+like($node->safe_psql('postgres', "SELECT problem FROM residency_snapshots() WHERE name = 'unread'"), qr/^could not read the file: Permission denied$/, 'an unreadable file is a row with a problem');
 cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM residency_snapshots() WHERE problem IS NULL'), '>=', 3, 'beside the others');
 $node->safe_psql('postgres', "SELECT residency_evict('large')");
 ($rc, $out, $err) = $node->psql('postgres', "SELECT residency_snapshot('unread', 1)");
-like($err, qr/snapshot "unread\@1" cannot be compared with: it cannot be read/, 'none is taken that could not be compared with it');
+like($err, qr/cannot compare with snapshot "unread\@1": could not read the file/, 'none is taken that could not be compared with it');
 ok(-e $file, 'and it stays');
 chmod 0600, $file or die "chmod: $!";
 like(take("'unread', 1"), qr/^2\|t\|/, 'readable again it is the measure');
-# of a damaged one the bare name is not said, nor does it take a place
+# a damaged generation is not current, and does not count for keep
 $node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('damaged', 1); SELECT residency_snapshot('damaged', 2)");
 open(my $handle, '+<', $node->data_dir . '/pg_residency/damaged@2.snapshot') or die "open: $!";
 seek($handle, 700, 0) or die "seek: $!";
@@ -88,14 +88,14 @@ close($handle) or die "close: $!";
 is($node->safe_psql('postgres', "SELECT generation, current, problem IS NULL FROM residency_snapshots() WHERE name = 'damaged' ORDER BY 1"), "1|t|t\n2|f|f", 'the bare name means the newest that can be used');
 $node->safe_psql('postgres', "SELECT residency_snapshot('damaged', 2)");
 is(snapshots('damaged'), '1,2,3', 'a damaged one takes no place of those that are kept');
-# names whose snapshot is gone
+# a names file without a snapshot
 append_to_file($node->data_dir . '/pg_residency/killed@7.names', 'x');
 take("'damaged', 2");
 ok(!-e $node->data_dir . '/pg_residency/killed@7.names', 'names without a snapshot are removed');
 
 sub plans { my @plans = glob($node->data_dir . '/pg_residency/pgsql_tmp.plan.*'); return scalar @plans; }
 
-# --- a session that is terminated while it starts a job leaves none
+# --- a session terminated while it starts a job leaves no job
 my $postmaster = $node->safe_psql('postgres', "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)");
 my $jobs = $node->safe_psql('postgres', 'SELECT count(*) FROM residency_jobs');
 my $starter = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') . " application_name=starter", '-c', 'SELECT pg_sleep(1)', '-c', "SELECT residency_restore_start('damaged')" ], '<', \'', '>', \my $started, '2>', \my $why);
@@ -111,7 +111,7 @@ IPC::Run::finish($starter);
 is($node->safe_psql('postgres', 'SELECT count(*) FROM residency_jobs'), $jobs, 'a starter that is terminated leaves no job behind');
 is(plans(), 0, 'nor a plan');
 
-# --- few descriptors, all of them in use, and the pressure on the disks to be read
+# --- few descriptors, all of them in use, while the I/O pressure is read
 SKIP:
 {
 	skip 'the kernel has no pressure stall information', 2 if !-r '/proc/pressure/io';
@@ -123,7 +123,7 @@ SKIP:
 	is(job($node, $job, 'state, message'), 'done|', 'a job that looks at the pressure needs no descriptor of PostgreSQL\'s for that');
 	is(job($node, $job, SUMS), 't', 'its sums hold');
 }
-# --- a job's relations keep their names when its snapshot goes, and a file is restored once, however often it is named
+# --- a job's relations keep their names after its snapshot is dropped, and a file is restored once, however often it is selected
 $node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT count(filler) FROM middle; SELECT residency_snapshot('named', 1, true)");
 my $where = $node->safe_psql('postgres', "SELECT format('[1663, %s, %s]', d.oid, pg_relation_filenode('large')) FROM pg_database d WHERE d.datname = current_database()");
 my $number = $node->safe_psql('postgres', "SELECT segment_no FROM residency_snapshot_segments('named') WHERE relfilenumber = pg_relation_filenode('middle') AND fork = 'main' AND database <> 1 LIMIT 1");
@@ -131,7 +131,7 @@ my $twice = restore($node, 'named', "{\"whole\": [$where, $where], \"segments\":
 is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT (tablespace, database, relfilenumber, fork, segment)) FROM residency_job_segments($twice)"), '2|2', 'each file once');
 $node->safe_psql('postgres', "SELECT residency_drop_snapshot('named')");
 is($node->safe_psql('postgres', "SELECT string_agg(name, ',' ORDER BY name) FROM residency_job_relations($twice)"), 'public.large,public.middle', 'the relations of a job keep their names when its snapshot is dropped');
-# --- what a job did not come to says so
+# --- segments that a job did not reach have a reason
 my $ended = start_restore($node, 'damaged', '{"rate": 8192, "time_limit": 1}');
 wait_for_job($node, $ended);
 is($node->safe_psql('postgres', "SELECT count(*) FROM residency_job_segments($ended) WHERE NOT done AND reason IS DISTINCT FROM 'ended before it was done'"), '0', 'segments that were not reached have a reason');

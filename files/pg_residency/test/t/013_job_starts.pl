@@ -1,4 +1,4 @@
-# Starts of jobs that are canceled, killed or watched: each job has a number of its own and one story, and eight of them are
+# Starts of jobs that are canceled, killed or watched: each job has a number of its own, its state never moves back, and eight are
 # remembered.
 use strict;
 use warnings;
@@ -25,7 +25,7 @@ my $directory = $node->data_dir . '/pg_residency';
 my $alive = q(state IN ('starting', 'waiting', 'running'));
 my $list = q(SELECT string_agg(job::text, ',' ORDER BY job) FROM residency_jobs);
 
-# A session that stays, also while no new one is let in.
+# A session that stays connected while no new one is accepted.
 sub session
 {
 	my %session = (in => '', out => '', err => '');
@@ -44,13 +44,13 @@ sub begin
 	return;
 }
 
-# what it answers, or its error
+# its answer, or its error
 sub answer
 {
 	my ($session) = @_;
 	$session->{psql}->pump until $session->{out} =~ /\(end\)\n/;
 	my $answer = $session->{out} =~ s/\n?\(end\)\n//r;
-	# an error comes on another way than the answer
+	# an error arrives through another pipe than the answer
 	$session->{psql}->pump_nb if $answer eq '';
 	return $answer ne '' ? $answer : $session->{err};
 }
@@ -78,7 +78,7 @@ sub postmaster
 	return $pid;
 }
 
-# of a process in /proc, as long as it is there
+# of a process in /proc, as long as it exists
 sub command
 {
 	my ($process) = @_;
@@ -86,7 +86,7 @@ sub command
 	return scalar(readline($in)) // '';
 }
 
-# the postmaster stands still, so the session waits for a worker
+# the postmaster is stopped, so the session waits for a worker
 sub begin_start
 {
 	my ($session, $watcher) = @_;
@@ -104,12 +104,12 @@ sub ended
 	return ask($session, "SELECT state FROM residency_jobs WHERE job = $job");
 }
 
-# no server is left standing still
+# no server is left stopped
 END { kill 'CONT', postmaster() if -e $node->data_dir . '/postmaster.pid'; }
 
 my ($starter, $watcher, $other) = (session(), session(), session());
 
-# --- who looks at jobs beside their starts, slowly too, sees none as interrupted that goes on
+# --- a session that reads jobs during their starts, slowly too, sees no running job as interrupted
 for my $poller ($watcher, $other)
 {
 	begin($poller, q(DO $$ DECLARE polls int := 0; BEGIN
@@ -141,7 +141,7 @@ my $polls = ask($starter, 'SELECT min(polls) FROM seen WHERE job = 0');
 is(ask($starter, "SELECT count(*), string_agg(DISTINCT job::text, ',') FROM seen WHERE job > 0"), '0|', "at least $polls times, and none was seen as interrupted");
 is(ask($starter, 'SELECT count(*), count(*) FILTER (WHERE state = \'done\') FROM residency_jobs'), '8|8', 'the last eight are remembered');
 
-# --- canceled when the worker has begun: a job as any other, which pushes one out
+# --- canceled after the worker has begun: a job as any other, for which the oldest is removed
 my $canceled = 0;
 for (my $tries = 0; $canceled < 3 && $tries < 10; $tries++)
 {
@@ -159,7 +159,7 @@ for (my $tries = 0; $canceled < 3 && $tries < 10; $tries++)
 }
 is($canceled, 3, 'three of them were');
 
-# --- when the worker is at work nothing can fail any more
+# --- after the worker has begun, the start cannot fail
 my $mode = (stat $directory)[2] & 07777;
 my $job = begin_start($starter, $watcher);
 chmod 0300, $directory or die "chmod: $!";
@@ -170,7 +170,7 @@ is($started, $job, 'a start succeeds when its job has begun, whatever becomes of
 is(ended($watcher, $job), 'done', 'the job is done');
 is(ask($watcher, 'SELECT count(*) FROM residency_jobs'), 8, 'and eight are remembered');
 
-# --- a job's file is the last of its files to go
+# --- a job's file is the last of its files to be removed
 SKIP:
 {
 	# inotify_init1() and inotify_add_watch()
@@ -193,7 +193,7 @@ SKIP:
 		'the names of a job go before it: they are found by its number');
 }
 
-# --- what has no state of a job takes no place, and no number
+# --- a file without a job's state counts neither as a job nor as a number
 my $before = ask($watcher, $list);
 my ($newest) = $before =~ /(\d+)$/;
 append_to_file("$directory/pgsql_tmp.job." . ($newest + $_), '') for 1 .. 3;
@@ -206,7 +206,7 @@ copy("$directory/pgsql_tmp.job.$job", "$directory/pgsql_tmp.job.2147483646") or 
 is(ask($starter, q(SELECT residency_restore_start('small'))), $job + 1, 'nor does a file under another number than its own');
 ended($watcher, $job + 1);
 
-# --- a session killed while it starts a job: that is over, also while the next one starts
+# --- a session killed while it starts a job: that job has ended, even while the next one starts
 $job = begin_start($starter, $watcher);
 my $killed = $starter->{pid};
 kill 'KILL', $killed;
@@ -224,7 +224,7 @@ is(answer($starter), $next, 'which it does');
 is(ended($watcher, $next), 'done', 'and is done');
 $_->{psql}->kill_kill for ($starter, $watcher);
 
-# --- a start is canceled while its worker is on its way: no later job has its number, which that worker would take for its own
+# --- a start is canceled before its worker runs: no later job gets its number, or that worker would take the job for its own
 $node->append_conf('postgresql.conf', 'post_auth_delay = 3');
 $node->restart;
 my ($first, $second) = (session(), session());
@@ -251,7 +251,7 @@ $_->{psql}->kill_kill for ($first, $second);
 $node->append_conf('postgresql.conf', 'post_auth_delay = 0');
 $node->restart;
 
-# --- the file in which the last number is noted: of an older version, with the last number that there can be, gone
+# --- the file with the last number: of an older version, with the largest number, missing
 $starter = session();
 my $lock = "$directory/pgsql_tmp.lock";
 truncate($lock, 16) or die "truncate: $!";
@@ -263,7 +263,7 @@ print $file pack('l', 2147483645);
 close($file) or die "close: $!";
 is(ask($starter, q(SELECT residency_restore_start('small'))), '2147483646', 'the last number');
 is(ended($starter, 2147483646), 'done', 'is as good as any');
-like(ask($starter, q(SELECT residency_restore_start('small'))), qr/ERROR:  jobs have used up their numbers\nHINT:  Stop the server and remove the files "pg_residency\/pgsql_tmp\*"\.$/,
+like(ask($starter, q(SELECT residency_restore_start('small'))), qr/ERROR:  out of job numbers\nHINT:  Stop the server and remove the files "pg_residency\/pgsql_tmp\*"\.$/,
 	'after it there is none');
 is(ask($starter, 'SELECT count(*) FROM residency_jobs'), 8, 'which pushes no job out');
 $starter->{psql}->kill_kill;

@@ -1,5 +1,5 @@
 /*
- * test_memory.c - the memory budget, read from trees of files like the kernel's
+ * test_memory.c - the memory budget, read from directory trees like the kernel's
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -79,8 +79,8 @@ test_host(void **state)
 }
 
 /*
- * on a server that has run for long all of the cache is active; half of what there is may be filled
- * all the same
+ * on a long-running server all file cache is active; half of the available memory may be filled all
+ * the same
  */
 static void
 test_everything_is_active(void **state)
@@ -94,8 +94,8 @@ test_everything_is_active(void **state)
 }
 
 /*
- * what others restored is theirs, as far as it is not free; in a cgroup of its own there is nothing
- * of theirs
+ * the file cache of other clusters reduces the budget of the host, except its free memory; a cgroup
+ * has no part of it
  */
 static void
 test_others(void **state)
@@ -120,10 +120,7 @@ test_others(void **state)
 	assert_int_equal(m.budget, (2048 - 64) * MIB);
 }
 
-/*
- * file cache makes room for file cache: only what a cgroup uses for other things counts against its
- * limit
- */
+/* the kernel can replace file cache: only a cgroup's other usage counts against its limit */
 static void
 test_cgroup_v2(void **state)
 {
@@ -144,7 +141,7 @@ test_cgroup_v2(void **state)
 	assert_int_equal(m.hot, 128 * MIB);
 	assert_int_equal(m.budget, (2048 - 512 - 64 - 128) * MIB);
 
-	/* an ancestor is tighter */
+	/* an ancestor has the smaller limit */
 	put_file("/sys/fs/cgroup/system.slice/memory.max", "1073741824\n");
 	put_file("/sys/fs/cgroup/system.slice/memory.current", "1073741824\n");
 	put_file("/sys/fs/cgroup/system.slice/memory.stat",
@@ -174,7 +171,7 @@ test_cgroup_v1(void **state)
 	assert_int_equal(m.free, 96 * MIB);
 	assert_int_equal(m.budget, (112 - 4) * MIB);
 
-	/* a container sees its own part of the tree as the root of it, under the whole path */
+	/* in a container the mount shows a part of the tree as its root, but the path is complete */
 	put_file("/proc/self/mountinfo",
 			 "30 20 0:26 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
 	put_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "67108864\n");
@@ -184,7 +181,7 @@ test_cgroup_v1(void **state)
 	assert_int_equal(m.cgroup_headroom, 64 * MIB);
 }
 
-/* nothing is left: 0, not a huge number */
+/* no memory is left: 0, without an underflow */
 static void
 test_nothing_left(void **state)
 {

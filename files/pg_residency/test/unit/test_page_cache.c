@@ -1,9 +1,10 @@
 /*
- * test_page_cache.c - the kernel layer on real files, judged by a mincore of the test's own
+ * test_page_cache.c - the kernel layer on real files, compared with the test's own use of
+ * mincore(2)
  *
- * Files are made in the working directory, which must not be on tmpfs.  The kernel may take back
- * pages at any time, so what must be resident is asserted with a tolerance of 2 %; what must not be
- * resident is asserted exactly.
+ * The test creates its files in the working directory, which must not be on tmpfs.  The kernel may
+ * reclaim pages at any time, so residency is asserted with a tolerance of 2 %; the absence of pages
+ * is asserted exactly.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -44,7 +45,7 @@ static bool stop;
 static uint32_t progressed;
 
 /*
- * the test's own reader: the whole file at once, page by page, sharing nothing with what it judges
+ * the test's own reader: the whole file at once, page by page, without any code of the tested layer
  */
 static void
 own_mincore(uint8_t *map)
@@ -73,7 +74,7 @@ own_mincore(uint8_t *map)
 static void
 evict_all(void)
 {
-	/* whatever else maps or reads it is over soon */
+	/* other processes map or read the file only briefly */
 	for (int i = 0; i < 20; i++)
 	{
 		assert_int_equal(pc_evict(fd), 0);
@@ -146,7 +147,7 @@ new_loader(uint32_t gap_blocks)
 	return loader;
 }
 
-/* wants runs of `run` blocks, `apart` from each other */
+/* sets runs of `run` blocks, `apart` from each other */
 static uint64_t
 want_runs(uint32_t run, uint32_t apart)
 {
@@ -157,7 +158,7 @@ want_runs(uint32_t run, uint32_t apart)
 	return pc_popcount(want, BLOCKS);
 }
 
-/* how many blocks of `a` are not in `b` */
+/* the number of blocks in `a` that are not in `b` */
 static uint64_t
 not_in(const uint8_t *a, const uint8_t *b)
 {
@@ -205,7 +206,7 @@ test_map_and_count(void **state)
 	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 	for (uint32_t b = 3; b < BLOCKS; b += 97)
 		assert_int_equal(pread(fd, buffer, BLOCK, (off_t) b * BLOCK), BLOCK);
-	/* again if the kernel took some back between the two looks */
+	/* repeat if the kernel reclaimed pages between the two looks */
 	do
 	{
 		assert_int_equal(pc_map(fd, BLOCKS, BLOCK, after), 0);
@@ -220,7 +221,7 @@ test_map_and_count(void **state)
 		assert_in_range(count.resident, pc_popcount(after, BLOCKS) * 0.98,
 						pc_popcount(after, BLOCKS));
 	}
-	/* half a block is not a block */
+	/* a partial block does not count */
 	evict_all();
 	assert_int_equal(pread(fd, buffer, 1, 100 * BLOCK), 1);
 	if (pc_page_size() < BLOCK)
@@ -232,8 +233,8 @@ test_map_and_count(void **state)
 }
 
 /*
- * windows of 64 MiB that are cold, full, or partly cached, in every order: the quick way finds what
- * mincore finds
+ * windows of 64 MiB that are cold, full, or partly cached, in every order: cachestat(2) and
+ * mincore(2) give the same result
  */
 static void
 test_mixed_windows(void **state)
@@ -265,7 +266,7 @@ test_mixed_windows(void **state)
 			uint64_t	resident;
 			int			attempt = 0;
 
-			/* again if the kernel took some back between the two looks */
+			/* repeat if the kernel reclaimed pages between the two looks */
 			do
 			{
 				own_mincore(before);
@@ -282,7 +283,7 @@ test_mixed_windows(void **state)
 	}
 }
 
-/* the map is right whatever a block is to a page */
+/* the map is right for each ratio of block and page size */
 static void
 test_block_sizes(void **state)
 {
@@ -297,10 +298,18 @@ test_block_sizes(void **state)
 	{
 		uint32_t	n = (uint32_t) ((uint64_t) BLOCKS * BLOCK / size);
 		uint8_t    *map = malloc(pc_map_bytes(n));
-		uint8_t    *pages = malloc(pc_map_bytes(4 * n));
+		uint32_t	n_pages = (uint32_t) ((uint64_t) n * size / page);
+		uint8_t    *pages = malloc(pc_map_bytes(n_pages));
+		uint8_t    *pages_again = malloc(pc_map_bytes(n_pages));
+		int			attempt = 0;
 
-		assert_int_equal(pc_map(fd, (uint32_t) ((uint64_t) n * size / page), page, pages), 0);
-		assert_int_equal(pc_map(fd, n, size, map), 0);
+		/* repeat if the kernel reclaimed pages meanwhile */
+		do
+		{
+			assert_int_equal(pc_map(fd, n_pages, page, pages), 0);
+			assert_int_equal(pc_map(fd, n, size, map), 0);
+			assert_int_equal(pc_map(fd, n_pages, page, pages_again), 0);
+		} while (memcmp(pages, pages_again, pc_map_bytes(n_pages)) != 0 && ++attempt < 5);
 		for (uint32_t b = 0; b < n; b++)
 		{
 			bool		all = true;
@@ -311,6 +320,7 @@ test_block_sizes(void **state)
 		}
 		free(map);
 		free(pages);
+		free(pages_again);
 	}
 }
 
@@ -338,7 +348,7 @@ test_dirty(void **state)
 	assert_int_equal(count.dirty, 0);
 }
 
-/* the kernel calls all pages of somebody else's file resident; that must not be believed */
+/* mincore(2) returns all pages of another user's file as resident, which must not be accepted */
 static void
 test_another_owner(void **state)
 {
@@ -365,8 +375,8 @@ test_another_owner(void **state)
 }
 
 /*
- * complete and exact: the kernel may take some back meanwhile, but hardly three times, and nothing
- * else may come
+ * Complete and exact: the kernel may reclaim pages meanwhile, but hardly three times, and no other
+ * blocks may be loaded.
  */
 static void
 load_exactly(const struct pc_window *window, uint64_t wanted)
@@ -388,7 +398,7 @@ load_exactly(const struct pc_window *window, uint64_t wanted)
 	assert_in_range(missing, 0, wanted / 50);
 }
 
-/* whatever the pattern */
+/* with every pattern */
 static void
 test_load_patterns(void **state)
 {
@@ -407,7 +417,7 @@ test_load_patterns(void **state)
 	}
 }
 
-/* several files under one window: here one file in four parts, each a file to the loader */
+/* several files in one window: here four parts of one file, each a file to the loader */
 static void
 test_load_side_by_side(void **state)
 {
@@ -430,7 +440,7 @@ test_load_side_by_side(void **state)
 		assert_in_range(flight.count, 1, pc_gentle.requests * pc_gentle.stretch);
 		assert_in_range(flight.bytes, 1, (uint64_t) pc_gentle.bytes * pc_gentle.stretch);
 	}
-	/* one that is given up leaves the others alone, and nothing of its own behind */
+	/* an abandoned file does not affect the others, and leaves nothing behind */
 	pc_forget(&flight, &files[3]);
 	for (uint32_t i = 0; i < flight.count; i++)
 		assert_true(flight.requests[(flight.first + i) % PC_MAX_REQUESTS].file != &files[3]);
@@ -445,7 +455,7 @@ test_load_side_by_side(void **state)
 	assert_in_range(progressed, wanted - pc_gentle.requests * pc_gentle.stretch * 2, wanted);
 }
 
-/* one that must not wait comes back, with no more than a window sent, and can go on */
+/* without `wait`, pc_send() returns after at most one window, and can be called again */
 static void
 test_load_without_waiting(void **state)
 {
@@ -479,7 +489,7 @@ test_load_without_waiting(void **state)
 static struct pc_flight late_flight;
 static uint64_t most_in_flight;
 
-/* somebody who is woken long after the requests have arrived */
+/* a wait() that returns long after the requests have arrived */
 static bool
 wait_too_long(void *arg, long microseconds)
 {
@@ -492,8 +502,8 @@ wait_too_long(void *arg, long microseconds)
 }
 
 /*
- * a window is stretched while the device runs dry, within its bounds, and one that has no stretch
- * is not
+ * a window is stretched while the device is idle, within its bounds; a window without stretch is
+ * not
  */
 static void
 test_window_stretches(void **state)
@@ -527,7 +537,10 @@ test_window_stretches(void **state)
 	}
 }
 
-/* who shares the device keeps to the window, however late it is woken, and to single pages */
+/*
+ * on a shared device, the window is not stretched, however late the loader wakes up, and only
+ * single pages are requested
+ */
 static void
 test_shared_window(void **state)
 {
@@ -551,10 +564,7 @@ test_shared_window(void **state)
 	assert_int_equal(late_flight.large_bytes, 0);
 }
 
-/*
- * a long run is brought in as large folios, and is exact all the same: nothing before it, nothing
- * behind it
- */
+/* a long run is loaded as large folios, and exactly: no block before or after it */
 static void
 test_load_long_run(void **state)
 {
@@ -577,7 +587,7 @@ test_load_long_run(void **state)
 	}
 }
 
-/* another's reads, direct and one at a time, until it is killed */
+/* reads of another process, direct and one at a time, until it is killed */
 static pid_t
 start_reader(void)
 {
@@ -610,7 +620,7 @@ load_in(struct pc_flight *flight, const struct pc_window *window, struct pc_pace
 	assert_int_equal(pc_finish(flight, &file), 0);
 }
 
-/* bytes of a whole file that came in as large folios */
+/* bytes of a whole file that were loaded as large folios */
 static uint64_t
 load_large(const struct pc_window *window)
 {
@@ -619,12 +629,14 @@ load_large(const struct pc_window *window)
 
 	load_in(&flight, window, NULL);
 	own_mincore(after);
-	/* the kernel takes pages back meanwhile */
+	/* the kernel reclaims pages meanwhile */
 	assert_in_range(not_in(want, after), 0, wanted / 10);
 	return flight.large_bytes;
 }
 
-/* whether this kernel and this file system have large folios: only such are mapped as a whole */
+/*
+ * whether this kernel and this file system support large folios: only these are mapped as a whole
+ */
 static bool
 has_large_folios(void)
 {
@@ -649,7 +661,7 @@ has_large_folios(void)
 	return total > 0;
 }
 
-/* waits until no process has used the device for a moment; false when that does not come */
+/* waits until no process has used the device for a moment; false when that does not happen */
 static bool
 wait_until_quiet(dev_t device)
 {
@@ -668,8 +680,8 @@ wait_until_quiet(dev_t device)
 }
 
 /*
- * the gentle window takes large folios while nobody else uses the device, and only tries one now
- * and then when somebody does
+ * the gentle window uses large folios while no other process uses the device, and otherwise only
+ * tries one from time to time
  */
 static void
 test_large_only_when_alone(void **state)
@@ -688,11 +700,11 @@ test_large_only_when_alone(void **state)
 	assert_int_equal(fstat(fd, &st), 0);
 	if (pc_device_largest_request(st.st_dev) == 0 || !pc_device_completed(st.st_dev, &requests))
 	{
-		/* nothing tells who else uses it */
+		/* the device has no count of completed requests */
 		assert_int_equal(load_large(&pc_gentle), 0);
 		skip();
 	}
-	/* without long runs it is the number of requests that shows a reader */
+	/* without long runs, another reader shows in the number of requests */
 	for (int i = 0; i < 20 && !seen; i++)
 	{
 		pid_t		reader = start_reader();
@@ -709,7 +721,7 @@ test_large_only_when_alone(void **state)
 	assert_true(seen);
 	if (!has_large_folios())
 		skip();
-	/* whatever else happens on the device ends it for a while: that is no fault of ours */
+	/* other use of the device stops large folios for a while, which is no failure */
 	for (int i = 0; i < 20 && alone < length / 2; i++)
 	{
 		if (!wait_until_quiet(st.st_dev))
@@ -731,7 +743,7 @@ test_large_only_when_alone(void **state)
 	assert_in_range(shared, 0, length / 10);
 }
 
-/* gaps are read along up to the size asked for, and not beyond */
+/* gaps up to the given size are read, larger ones are not */
 static void
 test_load_gaps(void **state)
 {
@@ -768,7 +780,9 @@ test_load_stops(void **state)
 					(pc_gentle.bytes + pc_gentle.request_bytes) / BLOCK);
 }
 
-/* slower than the rate it must be; how much slower depends on the machine and is not asserted */
+/*
+ * the load must not exceed the rate; how much slower it is depends on the host and is not asserted
+ */
 static void
 test_load_rate(void **state)
 {
@@ -789,7 +803,7 @@ test_load_rate(void **state)
 	assert_true(seconds > 0.35);
 }
 
-/* a probe tells something plausible, and loads little that is not wanted */
+/* a probe returns plausible speeds, and loads few unwanted blocks */
 static void
 test_probe(void **state)
 {
@@ -800,7 +814,7 @@ test_probe(void **state)
 
 	(void) state;
 	want_runs(1, 9);
-	/* on a busy machine, the kernel has brought more now and then: once more, then */
+	/* on a busy host the kernel sometimes loads more blocks: repeat then */
 	for (int i = 0; i < 5; i++)
 	{
 		evict_all();
@@ -813,14 +827,14 @@ test_probe(void **state)
 	}
 	assert_in_range(pc_popcount(after, BLOCKS), 64 * 0.9, most);
 
-	/* too little is wanted to tell */
+	/* too few blocks are wanted for a measurement */
 	memset(want, 0, sizeof(want));
 	pc_set(want, 5);
 	assert_int_equal(pc_probe(fd, want, BLOCKS, &loader, &speed), 0);
 	assert_true(speed.requests == 0);
 	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK), 0);
 
-	/* a common cloud volume, a local SSD, and nonsense */
+	/* a common cloud volume, a local SSD, and implausible speeds */
 	speed = (struct pc_speed) {3000, 125e6};
 	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK), 5);
 	speed = (struct pc_speed) {90000, 2e9};

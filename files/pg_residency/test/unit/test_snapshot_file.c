@@ -1,6 +1,6 @@
 /*
- * test_snapshot_file.c - the format of a snapshot: what is written is read back, and nothing else
- * passes
+ * test_snapshot_file.c - the format of a snapshot: the reader returns what was written, and rejects
+ * anything else
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,7 +115,7 @@ test_header(void **state)
 	begin_file(&f);
 	end_file(&f);
 	assert_null(sf_check(f.data, f.size, &h, NULL));
-	/* up to its padding */
+	/* except its padding */
 	assert_memory_equal(&h, &f.header, offsetof(struct sf_header, origin) + SF_ORIGIN_BYTES);
 	free(f.data);
 }
@@ -140,7 +140,7 @@ test_round_trip(void **state)
 			add_segment(&f, 16384, 1, sizes[s]);
 			add_segment(&f, UINT32_MAX, 31999, sizes[s]);
 			end_file(&f);
-			/* a map of 1 GiB: never above 16 KiB and what names it */
+			/* a map of 1 GiB: never more than 16 KiB plus its head */
 			assert_true(f.size <=
 						SF_HEADER_BYTES + 2 * (MAP_BYTES + SF_SEGMENT_BYTES + SF_LAYER_BYTES));
 			assert_null(sf_check(f.data, f.size, &h, NULL));
@@ -172,7 +172,7 @@ test_fully_cached_is_small(void **state)
 	free(f.data);
 }
 
-/* a layer that this version does not know is passed over */
+/* an unknown layer is skipped */
 static void
 test_unknown_layer(void **state)
 {
@@ -186,7 +186,7 @@ test_unknown_layer(void **state)
 	begin_file(&f);
 	fill_map(100, 3);
 	add_segment(&f, 1, 0, 100);
-	/* one more layer behind the first: number 9, 5 bytes of whatever */
+	/* one more layer after the first: number 9, 5 arbitrary bytes */
 	f.data[SF_HEADER_BYTES + 25] = 2;
 	s = f.data + f.size;
 	memset(s, 0, SF_LAYER_BYTES + 5);
@@ -203,7 +203,7 @@ test_unknown_layer(void **state)
 	free(f.data);
 }
 
-/* both caches: what is wanted is what any of the layers holds, and each can be had alone */
+/* both caches: a block is wanted if any layer has it, and each layer can be read separately */
 static void
 test_layers(void **state)
 {
@@ -237,7 +237,7 @@ test_layers(void **state)
 	free(f.data);
 }
 
-/* nothing cached: nothing written */
+/* without cached blocks nothing is written */
 static void
 test_empty_segment(void **state)
 {
@@ -254,7 +254,8 @@ test_empty_segment(void **state)
 }
 
 /*
- * three layers that will not be packed: those of shared buffers become one, and 32 KiB a GiB hold
+ * three incompressible layers: those of shared buffers are merged, and the segment stays within 32
+ * KiB per GiB
  */
 static void
 test_bound_of_layers(void **state)
@@ -293,7 +294,7 @@ test_bound_of_layers(void **state)
 	free(f.data);
 }
 
-/* any byte changed, any byte missing, one too many */
+/* any byte changed, any byte missing, one extra byte */
 static void
 test_damage_is_found(void **state)
 {
@@ -314,7 +315,7 @@ test_damage_is_found(void **state)
 		f.data[i] ^= 0x10;
 		assert_non_null(sf_check(f.data, f.size, &h, NULL));
 		f.data[i] ^= 0x10;
-		/* a copy of exactly that length, so that the sanitizer sees a read beyond it */
+		/* a copy of exactly that length, so that the sanitizer detects a read beyond it */
 		memcpy(cut, f.data, i);
 		assert_non_null(sf_check(cut, i, &h, NULL));
 		free(cut);
@@ -324,7 +325,7 @@ test_damage_is_found(void **state)
 	free(f.data);
 }
 
-/* checksums that match prove no good will: any content must be read without harm */
+/* matching checksums do not prove valid content: the reader must handle any content safely */
 static void
 test_hostile_content(void **state)
 {

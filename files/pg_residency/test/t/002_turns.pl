@@ -1,4 +1,4 @@
-# Three clusters on one machine: one restores at a time, and what the others restored is not there to be filled again.
+# Three clusters on one host: one restores at a time, and the memory that the others filled is not available to it.
 use strict;
 use warnings;
 
@@ -41,7 +41,7 @@ sub wait_for
 my ($a, $b, $c) = @nodes;
 my $elsewhere = 'SELECT restored_elsewhere_bytes FROM residency_budget()';
 
-# the first goes on, slowly; the others wait for their turn
+# the first continues slowly; the others wait for their turn
 $a->safe_psql('postgres', "SELECT residency_restore_start('warm', '{\"rate\": 2000000}')");
 wait_for($a, "'running'");
 $_->safe_psql('postgres', "SELECT residency_restore_start('warm')") for ($b, $c);
@@ -49,25 +49,25 @@ is(job($a, 'state'), 'running', 'the first runs');
 is(job($_, 'state'), 'waiting', $_->name . ' waits') for ($b, $c);
 like(($b->psql('postgres', "SELECT residency_restore_start('warm')"))[2], qr/job 1 is restoring snapshot "warm\@1"/, 'a waiting job counts as one');
 
-# one that waits can be canceled
+# a waiting job can be canceled
 is($c->safe_psql('postgres', 'SELECT residency_cancel(1)'), 't', 'a waiting job is canceled');
 wait_for($c, "'canceled'");
 
-# the turn passes on, also when its holder is gone
+# the turn passes to the next cluster, also after its holder was killed
 $a->stop('immediate');
 wait_for($b, "'done'");
 is(job($b, 'wanted = resident + over_budget + gone + failed'), 't', 'the second has had its turn');
 
-# what b restored is not c's to fill, and is still b's own (there may be others on this machine)
+# the memory that b filled is not available to c, but to b itself (other clusters may run on this host)
 my $own = $b->safe_psql('postgres', $elsewhere);
 cmp_ok($c->safe_psql('postgres', $elsewhere), '>=', $own + 4000 * 8192,
 	'what others restored is taken from the budget, what a cluster restored itself is not');
 is($c->safe_psql('postgres', 'SELECT budget_bytes BETWEEN 1 AND memory_available_bytes FROM residency_budget()'), 't', 'something is left');
 
-# a cluster that is stopped has nothing to keep
+# a stopped cluster reserves no memory
 my $with = $c->safe_psql('postgres', $elsewhere);
 $b->stop;
-# (its process is gone when its parent has noticed)
+# (its process exists until its parent has reaped it)
 ok($c->poll_query_until('postgres', "SELECT restored_elsewhere_bytes < $with FROM residency_budget()"),
 	'what a stopped cluster restored is free to be replaced');
 
