@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _command, _results, _tables, _variables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _command, _results, _storage, _tables, _variables
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._rolling_table import Rolling
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import not_done
 
@@ -30,8 +30,9 @@ class ActionModule(ActionBase):
         del tmp  # deprecated, has no effect
         variables = task_vars or {}
         arguments = self._task.args
-        lines, odd = self._table(arguments["hosts"], variables)
-        hosts = _tables.judged(arguments["hosts"], odd)
+        verdicts = _storage.with_turns(arguments["hosts"], arguments.get("waits") or {})
+        lines, odd = self._table(verdicts, variables)
+        hosts = _tables.judged(verdicts, odd)
         counts: Dict[str, int] = {}
         for one in hosts.values():
             counts[one["verdict"]] = counts.get(one["verdict"], 0) + 1
@@ -47,7 +48,7 @@ class ActionModule(ActionBase):
         bad = not_done(hosts)
         messages = {host: hosts[host]["message"] for host in bad}
         if bad:
-            lines.append("%d of %d hosts failed: %s. The table says why." % (len(bad), len(hosts), printable(", ".join(bad))))
+            lines.append("%d of %d hosts failed: %s. The table shows why." % (len(bad), len(hosts), printable(", ".join(bad))))
         path = None
         if arguments.get("directory") and not self._task.check_mode:
             try:

@@ -21,7 +21,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.module_utils._restore import (
+from ansible_collections.pgfleet.cache.plugins.module_utils._residency_restore import (
     LOST_JOB,
     NOT_FINISHED,
     RUNNING,
@@ -30,6 +30,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._restore import (
     WAITS,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_seconds
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _lease
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._orders import without_orders
 
 MODULE = "pgfleet.cache.residency_restore"
@@ -64,6 +65,9 @@ class ActionModule(ActionBase):
 
         deadline = time.monotonic() + timeout + STOPPING
         started = self._run_module(task_vars, wait=False)
+        held = started.get("held_by")
+        if isinstance(held, dict) and _lease.gone(held, _lease.mine()):  # which only the controller knows
+            started = self._run_module(task_vars, wait=False, lease_id=str(held.get("id")))
         if started.get("state") not in RUNNING:
             return started
         host = str(task_vars.get("inventory_hostname", ""))
@@ -137,7 +141,7 @@ def is_due(progress: float, now: float, spoken: tuple[float, float]) -> bool:
 
 
 def reason(result: Dict[str, Any]) -> Optional[str]:
-    """For whom a job waits just now."""
+    """The job that a job waits for now."""
     if result.get("state") != "waiting":
         return None
     return str((result.get("waited") or {}).get("reason") or WAITS)
@@ -146,7 +150,7 @@ def reason(result: Dict[str, Any]) -> Optional[str]:
 def progress_line(host: str, result: Dict[str, Any]) -> str:
     """``db1: 40 % of warm@3, 812 MB/s, 4.2 s left``."""
     if result["state"] == "waiting":
-        return "%s: %s %s, for %s so far" % (host, result["snapshot"], reason(result), human_seconds(result["seconds"]))
+        return "%s: %s is %s, for %s so far" % (host, result["snapshot"], reason(result), human_seconds(result["seconds"]))
     line = "%s: %d %% of %s, %s/s" % (
         host,
         result["progress"],

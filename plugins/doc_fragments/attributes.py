@@ -14,7 +14,7 @@ attributes:
   check_mode:
     description: Can run in check mode and return the changed status prediction without modifying the target.
   diff_mode:
-    description: Returns details on what has changed, or would change, in diff mode.
+    description: Returns details of what has changed, or would change, in diff mode.
   idempotent:
     description: When run twice in a row with the same options, the second run changes nothing.
   platform:
@@ -27,7 +27,7 @@ attributes:
 options:
   login_db:
     description:
-      - Database to connect to. It is the one that has the extension C(pg_residency), where a module uses it.
+      - Database to connect to. If the module uses the extension C(pg_residency), this database must have it.
     type: str
     default: postgres
 """

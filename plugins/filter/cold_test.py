@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
-from ansible_collections.pgfleet.cache.plugins.module_utils._cold_test import steps, summary
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._cold_test import steps, summary
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._cold_test_report import locked, owner, table
 
 

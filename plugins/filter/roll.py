@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _roll
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _clusters, _lease, _roll, _states
 
 DECISIONS: Dict[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
-        _roll.answers, _roll.behind, _roll.in_the_way, _roll.left, _roll.plan, _roll.preview, _roll.proxies, _roll.restarted, _roll.roles_changed, _roll.what,
+        _clusters.cluster, _clusters.concerned, _clusters.plan, _clusters.what,
+        _lease.mine, _lease.refused, _lease.replaced, _lease.taken, _lease.taken_over,
+        _roll.anybody_out, _roll.answers, _roll.behind, _roll.changed_meanwhile, _roll.closed,
+        _roll.gathered, _roll.half_done, _roll.in_the_way, _roll.left, _roll.may_go_in, _roll.may_go_out,
+        _roll.may_start, _roll.preview, _roll.restarted, _roll.roles_changed, _roll.written,
+        _states.forgotten, _states.not_to_be_measured, _states.note, _states.open_ends, _states.owes, _states.recorded,
+        _states.saved_as, _states.unfinished, _states.way,
     )
 }
 

@@ -38,7 +38,7 @@ def count(session: Session) -> Optional[Dict[Place, int]]:
 
 
 def require_functions(session: Session) -> None:
-    """Before anything is done, and in check mode too."""
+    """Check before any change, in check mode too."""
     version = session.only_row(_MAJOR)["major"]
     if version < 17:
         raise ResidencyError("PostgreSQL %d empties its shared buffers only by a restart: set method to restart." % version)
@@ -50,8 +50,8 @@ def require_functions(session: Session) -> None:
         )
     if found["stranger"] is not None:
         raise ResidencyError(
-            "In database %s extension pg_buffercache is in schema %s, which belongs to %s, who could put other objects in the place of"
-            " the extension's: ALTER EXTENSION pg_buffercache SET SCHEMA to one of a superuser's, or set method to restart."
+            "In database %s extension pg_buffercache is in schema %s, owned by %s, who could replace the extension's objects: ALTER EXTENSION"
+            " pg_buffercache SET SCHEMA to one of a superuser's, or set method to restart."
             % (found["database"], found["schema"], found["stranger"])
         )
     if not session.only_row("SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user")["rolsuper"]:
@@ -59,7 +59,7 @@ def require_functions(session: Session) -> None:
 
 
 def evict(session: Session, places: Optional[Collection[Place]], check_mode: bool) -> None:
-    """What is pinned stays."""
+    """Pinned buffers stay."""
     major = session.only_row(_MAJOR)["major"]
     schema = _schema(session, "pg_buffercache")
     call = "%s.pg_buffercache_evict(bufferid)" % schema

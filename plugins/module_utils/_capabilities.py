@@ -19,12 +19,10 @@ from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _page_cache
+from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _page_cache, _proc
 from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._remarks import Reclaim
-
-_SYSTEM = "/"  # where proc and sys are
 
 _MADV_POPULATE_READ = 22
 _PAGEMAP_PRESENT = 1 << 63
@@ -41,40 +39,25 @@ _NEAR = 0.9  # of memory.high, from where on it is what limits the page cache
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Cgroup(NamedTuple):
-    version: int
-    path: str  # as /proc/<pid>/cgroup has it
-    folder: str  # where this host sees it
-
-
 class Place(NamedTuple):
     path: str
     tablespace: Optional[int]  # None for the data directory itself
     device: Optional[str]  # major:minor
 
 
-class Mount(NamedTuple):
-    device: str  # major:minor
-    root: str
-    point: str
-    type: str
-    source: str
-    options: str
-
-
 def collect(data_directory: str) -> Dict[str, Any]:
     """Everything of the subset ``capabilities``."""
-    mounts = _mounts()
+    mounts = _proc.mounts()
     directory, pid, problem = _look(data_directory)
     cgroup = _cgroup(pid, mounts)
     places = _places(data_directory, directory)
     return {
         "kernel": os.uname().release,
         "page_size": _PAGE,
-        "memory_bytes": _kib_of("proc/meminfo", "MemTotal"),
+        "memory_bytes": _proc.meminfo_or_none("MemTotal"),
         "swap": {
-            "total_bytes": _kib_of("proc/meminfo", "SwapTotal"),
-            "free_bytes": _kib_of("proc/meminfo", "SwapFree"),
+            "total_bytes": _proc.meminfo_or_none("SwapTotal"),
+            "free_bytes": _proc.meminfo_or_none("SwapFree"),
         },
         "locations": [_location(place, mounts, directory) for place in places],
         "cgroup": cgroup,
@@ -88,7 +71,7 @@ def collect(data_directory: str) -> Dict[str, Any]:
 
 def reclaim(pid: int) -> Reclaim:
     """What takes pages of this process away before memory is short: cheap enough for every restore."""
-    cgroup = _cgroup(pid, _mounts())
+    cgroup = _cgroup(pid, _proc.mounts())
     near = cgroup["high_bytes"] is not None and cgroup["high_used_bytes"] is not None and cgroup["high_used_bytes"] >= _NEAR * cgroup["high_bytes"]
     return Reclaim(bool(_kdamonds()), cgroup["high_set_by"] if near else None, cgroup["high_bytes"] if near else 0)
 
@@ -97,18 +80,6 @@ def data_devices(data_directory: str) -> List[str]:
     """The block devices right below the data directory and its tablespaces, as /proc/diskstats calls them."""
     names = [_device_name(place.device) for place in _places(data_directory, _look(data_directory)[0])]
     return sorted({name for name in names if name is not None})
-
-
-def cgroup_of(pid: int, controller: str) -> Optional[Cgroup]:
-    """Of a controller of version 1, or of version 2, whose controllers share one tree, with an empty name."""
-    version = 1 if controller else 2
-    for mount in _mounts():
-        if mount.type != ("cgroup" if controller else "cgroup2") or (controller and controller not in mount.options.split(",")):
-            continue
-        path = _cgroup_path(pid, version, controller)
-        if path is not None:
-            return Cgroup(version, path, _cgroup_folder(path, mount))
-    return None
 
 
 # --- where the relations are ---
@@ -136,8 +107,8 @@ def _places(data_directory: str, directory: Optional[DataDirectory]) -> List[Pla
     return found
 
 
-def _location(place: Place, mounts: List[Mount], directory: Optional[DataDirectory]) -> Dict[str, Any]:
-    mount = _mount_of(place.path, mounts)
+def _location(place: Place, mounts: List[_proc.Mount], directory: Optional[DataDirectory]) -> Dict[str, Any]:
+    mount = _proc.mount_of(place.path, mounts)
     device = place.device
     below = "" if place.tablespace is None else "pg_tblspc/%d" % place.tablespace
     exists, honest = (None, None) if directory is None else _cachestat(directory, below)
@@ -157,29 +128,6 @@ def _location(place: Place, mounts: List[Mount], directory: Optional[DataDirecto
     }
 
 
-def _mounts() -> List[Mount]:
-    """id parent major:minor root mount-point options... - type source super-options"""
-    found = []
-    for line in _lines("proc/self/mountinfo"):
-        head, dummy, tail = line.partition(" - ")
-        left, right = head.split(), tail.split()
-        if len(left) >= 5 and len(right) >= 2:
-            found.append(
-                Mount(left[2], _unescape(left[3]), _unescape(left[4]), right[0], _unescape(right[1]), " ".join(right[2:]))
-            )
-    return found
-
-
-def _mount_of(path: str, mounts: List[Mount]) -> Optional[Mount]:
-    """The last of the longest: a later mount covers an earlier one on the same point."""
-    best: Optional[Mount] = None
-    for mount in mounts:
-        below = mount.point.rstrip("/") + "/"
-        if (path + "/").startswith(below) and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best
-
-
 def _device(path: str) -> Optional[str]:
     try:
         return _device_number(os.stat(path).st_dev)
@@ -195,7 +143,7 @@ def _device_name(device: Optional[str]) -> Optional[str]:
     """None for a file system without a block device of its own (tmpfs, overlay, NFS, btrfs)."""
     if device is None:
         return None
-    link = _path("sys/dev/block", device)
+    link = _proc.where("/sys/dev/block/" + device)
     return os.path.basename(os.path.realpath(link)) if os.path.exists(link) else None
 
 
@@ -208,8 +156,8 @@ def _scheduler(device: Optional[str]) -> Optional[str]:
 def _read_ahead_bytes(device: Optional[str]) -> Optional[int]:
     text = _first_of(device, "queue/read_ahead_kb")
     if text is None and device is not None:
-        text = _text("sys/class/bdi/%s/read_ahead_kb" % device)
-    return None if text is None else _number(text, 1024)
+        text = _proc.text("/sys/class/bdi/%s/read_ahead_kb" % device)
+    return None if text is None else _proc.number(text, 1024)
 
 
 def _willneed_bytes(device: Optional[str]) -> Optional[int]:
@@ -218,7 +166,7 @@ def _willneed_bytes(device: Optional[str]) -> Optional[int]:
         return None
     known = [_read_ahead_bytes(device)]
     # a partition has no queue of its own
-    known += [_number(_text("sys/dev/block/%s/%squeue/max_sectors_kb" % (device, up)), 1024) for up in ("", "../")]
+    known += [_proc.number(_proc.text("/sys/dev/block/%s/%squeue/max_sectors_kb" % (device, up)), 1024) for up in ("", "../")]
     largest = max((size for size in known if size), default=_ALWAYS_HONOURED_KIB * 1024)
     return min(largest, _LARGEST_CALL_KIB * 1024)
 
@@ -226,8 +174,8 @@ def _willneed_bytes(device: Optional[str]) -> Optional[int]:
 def _first_of(device: Optional[str], name: str) -> Optional[str]:
     if device is None:
         return None
-    text = _text("sys/dev/block/%s/%s" % (device, name))
-    return text if text is not None else _text("sys/dev/block/%s/../%s" % (device, name))
+    text = _proc.text("/sys/dev/block/%s/%s" % (device, name))
+    return text if text is not None else _proc.text("/sys/dev/block/%s/../%s" % (device, name))
 
 
 # --- what the kernel tells of a file, and how it keeps it ---
@@ -265,7 +213,7 @@ def _small_file(directory: DataDirectory, below: str) -> str:
 
 def _large_folios(directory: DataDirectory, below: str) -> Optional[bool]:
     """True when a cached file was found in pieces larger than a page. Only root is told the frames."""
-    if not os.path.isdir(_path("sys/kernel/mm/transparent_hugepage")):
+    if not os.path.isdir(_proc.where("/sys/kernel/mm/transparent_hugepage")):
         return False  # the page cache has them only in kernels built with huge pages
     try:
         largest = _largest_file(directory, below)
@@ -274,7 +222,7 @@ def _large_folios(directory: DataDirectory, below: str) -> Optional[bool]:
         with ExitStack() as stack:
             file = stack.enter_context(os.fdopen(directory.open(largest), "rb", buffering=0))
             pagemap, flags = (
-                stack.enter_context(open(path, "rb", buffering=0)) for path in (_path("proc/self/pagemap"), _path("proc/kpageflags"))
+                stack.enter_context(open(path, "rb", buffering=0)) for path in (_proc.where("/proc/self/pagemap"), _proc.where("/proc/kpageflags"))
             )
             length = min(os.fstat(file.fileno()).st_size, _SAMPLED_BYTES) // _PAGE * _PAGE
             # nothing is to be read in by looking
@@ -320,7 +268,7 @@ def _largest_file(directory: DataDirectory, below: str) -> Optional[str]:
 # --- who is charged, and what takes pages away ---
 
 
-def _cgroup(pid: Optional[int], mounts: List[Mount]) -> Dict[str, Any]:
+def _cgroup(pid: Optional[int], mounts: List[_proc.Mount]) -> Dict[str, Any]:
     """The memory cgroup of the postmaster, which what its processes load is charged to, and its tightest limits."""
     result: Dict[str, Any] = {
         "version": None,
@@ -340,11 +288,11 @@ def _cgroup(pid: Optional[int], mounts: List[Mount]) -> Dict[str, Any]:
     version = 1 if first else 2
     mount = (first or second)[0]
     result["version"] = version
-    path = _cgroup_path(pid, version)
+    path = _proc.cgroup_path(pid, version)
     if path is None:
         return result
     result["path"] = path
-    parts = [part for part in _inside(path, mount).split("/") if part]
+    parts = [part for part in _proc.inside(path, mount).split("/") if part]
     limit_name, used_name = ("memory.limit_in_bytes", "memory.usage_in_bytes") if version == 1 else ("memory.max", "memory.current")
     for depth in range(len(parts), -1, -1):
         folder = os.path.join(mount.point, *parts[:depth])
@@ -359,97 +307,21 @@ def _cgroup(pid: Optional[int], mounts: List[Mount]) -> Dict[str, Any]:
     return result
 
 
-def _inside(path: str, mount: Mount) -> str:
-    """In a container the mount may show a part of the tree only, while the path is the whole one."""
-    if mount.root != "/" and (path + "/").startswith(mount.root + "/"):
-        return path[len(mount.root) :]
-    return path
-
-
-def _cgroup_folder(path: str, mount: Mount) -> str:
-    return os.path.join(mount.point, _inside(path, mount).strip("/")).rstrip("/")
-
-
-def _cgroup_path(pid: Optional[int], version: int, controller: str = "memory") -> Optional[str]:
-    """ "9:memory:/path", or "0::/path" for version 2"""
-    if pid is None:
-        return None
-    for line in _lines("proc/%d/cgroup" % pid):
-        number, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if (number == "0" and not controllers) if version == 2 else controller in controllers.split(","):
-            return path
-    return None
-
-
 def _limit(folder: str, name: str) -> Optional[int]:
     """ "max" is no number and so no limit; neither is version 1's largest number of pages."""
-    value = _number(_text(os.path.join(folder, name).lstrip("/")))
+    value = _proc.number(_proc.text(os.path.join(folder, name)))
     return value if value is not None and value < 1 << 62 else None
 
 
 def _kdamonds() -> Optional[int]:
     """Kernel threads of DAMON that run now: with such a scheme the cache of an idle server drains by itself."""
-    directory = "sys/kernel/mm/damon/admin/kdamonds"
-    names = [name for name in _listed(_path(directory)) if name.isdigit()]
-    states = [_text("%s/%s/state" % (directory, name)) for name in names]
+    directory = "/sys/kernel/mm/damon/admin/kdamonds"
+    names = [name for name in _proc.listed(directory) if name.isdigit()]
+    states = [_proc.text("%s/%s/state" % (directory, name)) for name in names]
     if names and None not in states:
         return states.count("on")
     # the files are root's; the threads are everyone's to see, except in a container
-    commands = [_text("proc/%s/comm" % name) for name in _listed(_path("proc")) if name.isdigit()]
+    commands = [_proc.text("/proc/%s/comm" % name) for name in _proc.listed("/proc") if name.isdigit()]
     if "kthreadd" not in commands:
         return None
     return sum(1 for command in commands if command and command.startswith("kdamond"))
-
-
-# --- reading ---
-
-
-def _path(*parts: str) -> str:
-    return os.path.join(_SYSTEM, *parts)
-
-
-def meminfo(word: str) -> int:
-    """Bytes; what has no unit in there is a number of pages, and 0 what this kernel does not tell."""
-    found = re.search(r"^%s:\s+(\d+)( kB)?$" % word, _text("proc/meminfo") or "", re.MULTILINE)
-    return int(found.group(1)) * (1024 if found.group(2) else 1) if found else 0
-
-
-def text(path: str) -> Optional[str]:
-    """What a file holds, below another root in a test; None when it cannot be read."""
-    return _text(path.lstrip("/"))
-
-
-def _text(path: str) -> Optional[str]:
-    try:
-        with open(_path(path), encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return None
-
-
-def _lines(path: str) -> List[str]:
-    return (_text(path) or "").splitlines()
-
-
-def _listed(directory: str) -> List[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError:
-        return []
-
-
-def _number(text: Optional[str], unit: int = 1) -> Optional[int]:
-    return int(text) * unit if text is not None and text.isdigit() else None
-
-
-def _kib_of(path: str, word: str) -> Optional[int]:
-    for line in _lines(path):
-        name, dummy, value = line.partition(":")
-        if name == word:
-            return _number(value.split()[0], 1024)
-    return None
-
-
-def _unescape(text: str) -> str:
-    """mountinfo writes a blank as \\040"""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), text)

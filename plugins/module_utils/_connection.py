@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible.module_utils.common.text.converters import to_native
 from ansible_collections.community.postgresql.plugins.module_utils import postgres
@@ -98,7 +98,7 @@ _CHANGING = re.compile(r"residency_(snapshot|drop_snapshot|restore_start|restore
 _MAY_LOOK = "Log in as a superuser, or grant the login role pg_monitor."
 _MAY_CHANGE = "Log in as a superuser, or grant the login role residency_admin and pg_monitor."
 _STATEMENT_REMEDIES: Mapping[str, str] = {
-    "58P01": "The extension's files are missing on this host, or do not fit: run the playbook pgfleet.cache.install for it.",
+    "58P01": "The extension's files are missing on this host, or of another version: run the playbook pgfleet.cache.install for it.",
 }
 
 # of a parameter that is missing, of a % that is not written %%, of a value such as a date after 9999
@@ -157,7 +157,7 @@ class Session:
         return _peer.of(self.descriptor)
 
     def rows(self, sql: str, params: Any = ()) -> List[Row]:
-        """Without parameters at all, None, the statement is somebody else's, and sent as it is."""
+        """With params None, the statement is the user's and sent unchanged."""
         cursor = self._connection.cursor(**postgres.pg_cursor_args)
         try:
             self._execute(cursor, sql, params)
@@ -193,7 +193,7 @@ class Session:
             cursor.close()
 
     def require_execute(self, function: str) -> None:
-        """What the server will say to a statement that check mode leaves out."""
+        """Raise the error that the server would raise for a statement that check mode skips."""
         allowed = self.only_row(
             "SELECT pg_catalog.has_function_privilege(%s::pg_catalog.text, 'EXECUTE'::pg_catalog.text) AS allowed",
             ("%s.%s" % (self.schema, function),),
@@ -232,6 +232,10 @@ class Session:
         return sql if params is None else sql.replace("@extschema@", self.schema.replace("%", "%%"))
 
 
+# To the database of this name, or None: to login_db. Of an engine that logs in late, or more than once.
+LogIn = Callable[[Optional[str]], Session]
+
+
 def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meaning: bool = False) -> Session:
     """Connect with a module's login options; ``database`` takes the place of login_db.
 
@@ -241,7 +245,7 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
     if not postgres.HAS_PSYCOPG:
         raise NotInstalledError(
             "psycopg is missing for %s on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does), "
-            "or name a Python that has it with ansible_python_interpreter."
+            "or set ansible_python_interpreter to a Python that has it."
             % sys.executable
         )
     for option in ("login_db", "login_host"):
@@ -293,7 +297,7 @@ def attach_extension(session: Session) -> None:
     if found["extversion"] is None:
         raise NotInstalledError(
             "Extension %s is not in database %s: run the playbook pgfleet.cache.install first,"
-            " or name the database that has it with login_db (in roles and playbooks pgfleet_login_db)." % (EXTENSION, found["database"])
+            " or set login_db to the database that has it (in roles and playbooks pgfleet_login_db)." % (EXTENSION, found["database"])
         )
     if found["block_size"] != BLOCK_BYTES:
         raise ResidencyError(
@@ -302,7 +306,7 @@ def attach_extension(session: Session) -> None:
         )
     if found["stranger"] is not None:
         raise ResidencyError(
-            "In database %s the extension is in schema %s, which belongs to %s, who could put other objects in the place of the extension's:"
+            "In database %s the extension is in schema %s, owned by %s, who could replace the extension's objects:"
             " run the playbook pgfleet.cache.install for this database, which moves it to a schema of its own."
             % (found["database"], found["schema"], found["stranger"])
         )
@@ -313,7 +317,7 @@ def attach_extension(session: Session) -> None:
 
 
 def connect_with_extension(params: Mapping[str, Any], database: str) -> Session:
-    """For what the extension tells only inside a relation's own database."""
+    """For what the extension reports only inside a relation's own database."""
     try:
         session = connect(params, database)
     except ResidencyError as error:
@@ -333,7 +337,7 @@ def connect_with_extension(params: Mapping[str, Any], database: str) -> Session:
 
 
 def data_directory_of(session: Session) -> str:
-    """As the server names it. Root believes that only of the process at the other end of the Unix socket.
+    """The data directory that the server reports. Root trusts that only from the process at the other end of the Unix socket.
 
     A superuser can replace pg_catalog.current_setting(text), and name the data directory of another operating system user.
     """
@@ -343,20 +347,20 @@ def data_directory_of(session: Session) -> str:
     listening = session.peer()
     if listening is None:
         raise ResidencyError(
-            "Over TCP, the server's word is all there is for where its data directory is, and root does not rely on it:"
-            " name the data_directory, or become the cluster's operating system user."
+            "Over TCP, only the server itself tells its data directory, which root does not trust: set data_directory, or become the cluster's"
+            " operating system user."
         )
     postmaster = _data_directory.opened(path).postmaster()
     if postmaster is None or postmaster.pid != listening.pid:
         raise ResidencyError(
-            "The server that listens at this Unix socket is process %d, and says that its data directory is %s, where that process does"
-            " not run: name the data_directory, or become the cluster's operating system user." % (listening.pid, path)
+            "The server that listens at this Unix socket is process %d, and reports the data directory %s, where that process does not run: set"
+            " data_directory, or become the cluster's operating system user." % (listening.pid, path)
         )
     return path
 
 
 def explain_connection(text: str) -> str:
-    """One sentence, and a remedy, from what libpq says about a refused connection."""
+    """One sentence and a remedy, from libpq's text about a refused connection."""
     first = re.sub(r"^unable to connect to database: ", "", to_native(text).strip()).splitlines()[0].rstrip(".")
     if "unsupported startup parameter" in first:
         return _THROUGH_A_POOLER

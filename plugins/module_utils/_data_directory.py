@@ -53,7 +53,7 @@ class DataDirectory:
             self.descriptor, self.real = walk(path)
         except (FileNotFoundError, NotADirectoryError):
             raise NoDirectoryError(
-                "There is no %s on this host: this module has to run where PostgreSQL does, and as its owner." % path
+                "There is no %s on this host: this module must run on PostgreSQL's host, as its owner." % path
             ) from None
         except PermissionError:
             raise _closed(path) from None
@@ -187,7 +187,7 @@ class DataDirectory:
         return process if self.is_postmaster(process) else None
 
     def run_as_owner(self, work: Callable[[_privileges.Ask], Any], acts: Mapping[str, _privileges.Act], *keep: int) -> Any:
-        """By root; another user does the work and the acts itself. ``keep`` are descriptors that the work uses."""
+        """For root; any other user does the work and the acts itself. ``keep`` are descriptors that the work uses."""
         if os.geteuid() != 0:
             return work(lambda name, *arguments: acts[name](*arguments))
         self._forget()  # the child closes what it does not keep
@@ -280,8 +280,8 @@ def _follow(path: str) -> Union[Tuple[int, str], str]:
                 link = "/" + "/".join(parts[: depth + 1])
                 if not trusted:
                     raise ResidencyError(
-                        "%s is a link that others than root can have made, so root does not follow it: name the directory that it"
-                        " leads to, or become the cluster's operating system user." % link
+                        "%s is a link that users other than root may have made, so root does not follow it: use the directory that it leads to, or"
+                        " become the cluster's operating system user." % link
                     )
                 target = os.path.join(os.path.dirname(link), os.readlink(part, dir_fd=descriptor))
                 return os.path.normpath("/".join([target, *parts[depth + 1 :]]))
@@ -294,8 +294,8 @@ def _follow(path: str) -> Union[Tuple[int, str], str]:
 
 
 def _closed(path: str) -> ResidencyError:
-    return ResidencyError("%s is closed to this user: become the cluster's operating system user." % path)
+    return ResidencyError("%s is not accessible to this user: become the cluster's operating system user." % path)
 
 
 def _not_a_data_directory(path: str) -> ResidencyError:
-    return ResidencyError("%s is no PostgreSQL data directory: it has no PG_VERSION." % path)
+    return ResidencyError("%s is not a PostgreSQL data directory: it has no PG_VERSION." % path)

@@ -28,7 +28,7 @@ _MOMENT = re.compile(
 
 @dataclass(frozen=True)
 class Speed:
-    """What a former job has loaded in a second, or what this one may."""
+    """What an earlier job has loaded per second, or what this one may load."""
 
     bytes_per_second: float
     source: str
@@ -38,7 +38,7 @@ def parse(text: str) -> datetime:
     found = _MOMENT.fullmatch(text.strip())
     if not found or not found.group("zone"):
         raise ResidencyError(
-            "deadline is '%s': it has to be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
+            "deadline is '%s': it must be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
             " '2026-11-21 06:00 Europe/Berlin'." % text
         )
     try:
@@ -69,7 +69,7 @@ def _zone(zone: str, text: str) -> tzinfo:
 
 
 def seconds_left(deadline: datetime, now: Optional[datetime] = None) -> float:
-    """Until then; an error when it is over."""
+    """Seconds until the deadline; an error if it has passed."""
     left = (deadline - (now or datetime.now(timezone.utc))).total_seconds()
     if left < 1:
         raise ResidencyError("deadline %s was %s ago." % (deadline.isoformat(), human_seconds(max(0.0, -left))))
@@ -89,8 +89,8 @@ def forecast(count: int, speed: Optional[Speed], left: Optional[float], limit: s
     seconds = expected_seconds(count, speed)
     if seconds is None or speed is None:
         if left is None:
-            return "How long that takes is not known: no former job tells a rate."
-        return "Whether %s %s is kept is not known: no former job tells a rate." % (limit, human_seconds(left))
+            return "How long that takes is unknown: no earlier job has a rate."
+        return "Whether %s %s is met is unknown: no earlier job has a rate." % (limit, human_seconds(left))
     text = "%s take about %s at %s/s, %s" % (
         human_bytes(count),
         human_seconds(seconds),

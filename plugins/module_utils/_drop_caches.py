@@ -3,24 +3,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Empty the page cache of a whole machine, and who would suffer from it."""
+"""Drop the page cache of a whole host, and find what would suffer from it."""
 
 from __future__ import annotations
 
 import os
 from typing import List, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils import _proc, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 PATH = "/proc/sys/vm/drop_caches"
-ALL_CONTAINERS = "This host is a container: the page cache is the whole machine's, every other container's too."
+ALL_CONTAINERS = "This host is a container: the page cache belongs to the physical host and all its containers."
 
 
 def require_root() -> None:
     """And that the file can be written, by opening it, which drops nothing."""
     if os.geteuid() != 0:
-        raise ResidencyError("scope host takes root, who alone may write to %s: become root." % PATH)
+        raise ResidencyError("scope host requires root, who alone may write to %s: become root." % PATH)
     try:
         os.close(os.open(PATH, os.O_WRONLY | os.O_CLOEXEC))
     except OSError as error:
@@ -34,7 +34,7 @@ def refuse(own: Optional[int]) -> None:
     others = [one.data_directory for one in clusters if one.postmaster.pid != own]
     if others:
         raise ResidencyError(
-            "PostgreSQL runs in %s, whose files would be dropped from the page cache too: stop it, or set force.%s"
+            "PostgreSQL runs in %s, and its files would be dropped from the page cache too: stop it, or set force.%s"
             % (" and in ".join(others), _and_containers())
         )
     clients = [client for one in clusters for client in one.clients]
@@ -46,7 +46,7 @@ def refuse(own: Optional[int]) -> None:
 
 
 def drop(level: int) -> None:
-    """sync first: what is dirty is not dropped. Unlike fsync, sync takes no write error away from anybody."""
+    """sync first: dirty pages are not dropped. Unlike fsync, sync hides no write error from other processes."""
     os.sync()
     try:
         with open(PATH, "w", encoding="ascii") as file:
@@ -56,8 +56,8 @@ def drop(level: int) -> None:
 
 
 def cached_bytes() -> int:
-    """What the machine's page cache holds of files."""
-    return _capabilities.meminfo("Cached") + _capabilities.meminfo("Buffers") - _capabilities.meminfo("Shmem")
+    """Bytes of files in the host's page cache."""
+    return _proc.meminfo("Cached") + _proc.meminfo("Buffers") - _proc.meminfo("Shmem")
 
 
 def in_container() -> bool:

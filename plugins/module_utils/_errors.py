@@ -22,7 +22,7 @@ class ResidencyError(Exception):
 
 
 class NotRunningError(ResidencyError):
-    """Nobody answers where the login options point to."""
+    """No server answers at the login options' address."""
 
 
 class NotInstalledError(ResidencyError):

@@ -123,7 +123,7 @@ def fitting(known: Mapping[int, str], patterns: Patterns) -> List[int]:
 
 
 def say_unnamed(names: Names) -> str:
-    """``reporting (it does not allow connections)``: empty when all databases are named."""
+    """``reporting (the database does not accept connections)``: empty when all databases are named."""
     reasons = ["%s (%s)" % (name, problem.rstrip(".")) for name, problem in sorted(names.unnamed.items())]
     more = " and %d more" % (len(reasons) - LISTED) if len(reasons) > LISTED else ""
     return ", ".join(reasons[:LISTED]) + more
@@ -169,7 +169,7 @@ def collect(rows: Iterable[Row]) -> Names:
             relations.append(row)
             continue
         name = row["name"]
-        if name:  # nobody knows that of a database that was dropped meanwhile
+        if name:  # a database dropped meanwhile has no name
             names.databases[row["database"]] = name
         if row["problem"] and name != "template0":  # which is closed by design
             names.unnamed[name or "OID %d" % row["database"]] = row["problem"]
@@ -199,7 +199,7 @@ class Patterns:
         self.patterns = list(patterns or ())
         for pattern in self.patterns:
             if not pattern.strip():
-                raise ResidencyError("%s has an empty pattern: leave it out, or give '*' for all." % option)
+                raise ResidencyError("%s has an empty pattern: remove it, or use '*' for all." % option)
         self._compiled = [re.compile(fnmatch.translate(pattern)) for pattern in self.patterns]
 
     def __bool__(self) -> bool:

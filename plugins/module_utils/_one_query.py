@@ -12,7 +12,7 @@ from typing import Optional
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
-NOT_READING = "is not a query that only reads: it has to be one SELECT, VALUES, TABLE or WITH. %s"
+NOT_READING = "is not a query that only reads: it must be one SELECT, VALUES, TABLE or WITH. %s"
 
 # Opens the text as a read-only cursor, and does not run it. It needs a server with libxml, as all packages of PostgreSQL are;
 # others fail after the cursor was opened, with the SQLSTATE of what is not supported.
@@ -20,7 +20,7 @@ _OPEN = "SELECT 1 AS opened FROM pg_catalog.query_to_xmlschema(%s::pg_catalog.te
 
 
 def refusal(session: Session, text: str) -> Optional[str]:
-    """What is wrong with it, None if nothing is. Within a transaction, which an error ends. Other errors are the server's."""
+    """What is wrong with the query, or None. Runs in a transaction, which an error ends. Other errors are the server's."""
     try:
         session.rows(_OPEN, (text,))
     except ResidencyError as error:
@@ -30,7 +30,7 @@ def refusal(session: Session, text: str) -> Optional[str]:
         if state == "42P11" and _opens(session, "SELECT 1;\n" + text) is None:
             return "is empty."
         if state == "42P11" and _opens(session, "EXPLAIN " + text) == "42P11":
-            return "holds more than one statement: give each a query of its own."
+            return "holds more than one statement: make each a separate query."
         return NOT_READING % error
     return None
 

@@ -86,18 +86,18 @@ def major_version(data_directory: str) -> int:
     try:
         return int(_data_directory.opened(data_directory).read("PG_VERSION"))
     except FileNotFoundError:
-        raise ResidencyError("%s is no PostgreSQL data directory: it has no PG_VERSION." % data_directory) from None
+        raise ResidencyError("%s is not a PostgreSQL data directory: it has no PG_VERSION." % data_directory) from None
     except ValueError:
         raise ResidencyError("%s/PG_VERSION does not hold a major version." % data_directory) from None
 
 
 def require_owner(data_directory: str) -> None:
-    """mincore(2) tells everyone but the owner and root that every page is resident."""
+    """To all users but the owner and root, mincore(2) reports every page as resident."""
     owner = _data_directory.opened(data_directory).uid
     if os.geteuid() not in (0, owner):
         raise ResidencyError(
-            "%s belongs to user id %d and this is %d: become the owner, the kernel tells only the owner"
-            " which pages are resident." % (data_directory, owner, os.geteuid())
+            "%s belongs to user id %d, but this is %d: become the owner, since the kernel tells only the owner which pages are resident."
+            % (data_directory, owner, os.geteuid())
         )
 
 

@@ -58,8 +58,8 @@ def run_as(owner: pwd.struct_passwd, keep: Collection[int], work: Callable[[Ask]
     except socket.timeout:
         os.kill(child, signal.SIGKILL)
         raise ResidencyError(
-            "The process that worked as %s (%d) has sent nothing for %d seconds, and was ended: see whether that user has stopped it, and"
-            " what state the cluster is in." % (owner.pw_name, child, LONGEST_SILENCE)
+            "The process that worked as %s (%d) has sent nothing for %d seconds, and was killed: check whether that user has stopped it, and the"
+            " state of the cluster." % (owner.pw_name, child, LONGEST_SILENCE)
         ) from None
     finally:
         _reap(child)

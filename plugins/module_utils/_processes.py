@@ -123,7 +123,7 @@ def printable(text: str) -> str:
 
 
 def clusters() -> List[Cluster]:
-    """Those that run here, whoever may look into their folders: root in a container may not."""
+    """Servers running here, also those whose directories are not accessible, as to root in a container."""
     processes = {process.pid: process for process in everyone()}
     servers = {pid for pid, process in processes.items() if process.name in SERVERS}
     found = []
@@ -152,7 +152,7 @@ def _is_postmaster(pid: int) -> bool:
         return _privileges.run_as(pwd.getpwuid(user), [process.descriptor], lambda dummy: process.pid_file_names_it(user), {}) is True
     except OSError:
         return False
-    except (KeyError, RuntimeError, ResidencyError):  # nobody here may look: better one too many
+    except (KeyError, RuntimeError, ResidencyError):  # not accessible here: rather report one too many
         return True
 
 
@@ -161,7 +161,7 @@ def _directory(postmaster: Process) -> str:
         return printable(os.readlink("/proc/%d/cwd" % postmaster.pid))
     except OSError:
         named = re.search(r" -D ?(\S+)", postmaster.title)
-        return os.path.realpath(named.group(1)) if named else "a folder unknown, as process %d" % postmaster.pid
+        return os.path.realpath(named.group(1)) if named else "an unknown directory, as process %d" % postmaster.pid
 
 
 def maps(pid: int) -> str:

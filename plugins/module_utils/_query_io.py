@@ -17,9 +17,10 @@ import os
 import pwd
 import stat
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _one_query, _privileges, _server_io, _turn
+from ansible_collections.pgfleet.cache.plugins.module_utils import _host_lock, _one_query, _privileges, _server_io
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import MEANING, Row, Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._server_io import Reads, Server
@@ -73,7 +74,7 @@ WHERE EXISTS (SELECT FROM pg_roles AS p WHERE (p.rolsuper OR p.rolcreaterole OR 
 _COUNTS = tuple(
     "%s_%s" % (layer, what) for layer in ("shared", "local", "temp") for what in ("hit", "read") if (layer, what) != ("temp", "hit")
 )
-_NOTHING_SHOWN = "its message may hold a row's values, and is in the server's log"
+_NOTHING_SHOWN = "its message may hold values of rows; see the server's log"
 
 
 class Query(NamedTuple):
@@ -82,17 +83,29 @@ class Query(NamedTuple):
     settings: Dict[str, str]
 
 
-def queries_of(params: Mapping[str, Any]) -> List[Query]:
-    """What the options ``query``, ``queries`` and ``settings`` mean."""
-    common = _settings(params["settings"])
-    given = params["queries"] if params["queries"] is not None else [{"query": params["query"]}]
+@dataclass(frozen=True)
+class Options:
+    query: Optional[str]
+    queries: Optional[List[Dict[str, Any]]]
+    settings: Dict[str, Any]
+    repeat: int
+    timeout: int
+    plan: bool
+    lock: Optional[str]
+    trusted_roles: List[str]
+
+
+def queries_of(options: Options) -> List[Query]:
+    """Parse the options ``query``, ``queries`` and ``settings``."""
+    common = _settings(options.settings)
+    given = options.queries if options.queries is not None else [{"query": options.query}]
     if not given:
-        raise ResidencyError("queries is empty: name at least one query.")
+        raise ResidencyError("queries is empty: set at least one query.")
     found: List[Query] = []
     for number, one in enumerate(given, 1):
         name = one.get("name") or "query %d" % number
         if name in (query.name for query in found):
-            raise ResidencyError("Two queries are called '%s': each needs a name of its own." % name)
+            raise ResidencyError("Two queries are named '%s': use a different name for each." % name)
         text = _text(name, one.get("query"), one.get("path"))
         if "\0" in text:
             raise ResidencyError("%s holds a NUL character." % name)
@@ -100,24 +113,25 @@ def queries_of(params: Mapping[str, Any]) -> List[Query]:
     return found
 
 
-def check_options(params: Mapping[str, Any]) -> None:
+def check_options(options: Options) -> None:
     for option, largest in (("repeat", LARGEST_REPEAT), ("timeout", LARGEST_TIMEOUT)):
-        if not 1 <= params[option] <= largest:
-            raise ResidencyError("%s is %d: it has to be from 1 to %d." % (option, params[option], largest))
+        value = getattr(options, option)
+        if not 1 <= value <= largest:
+            raise ResidencyError("%s is %d: it must be from 1 to %d." % (option, value, largest))
 
 
-def measure_as_owner(session: Session, params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
+def measure_as_owner(session: Session, options: Options, check_mode: bool) -> Dict[str, Any]:
     """As measure(). Root reads no file of queries, which a link of the owner's could lead to root's own.
 
     Root becomes the user who listens at the socket, for whom the kernel reads no counters but that user's own.
     """
     if os.geteuid() != 0:
-        return measure(session, params, queries_of(params), check_mode)
+        return measure(session, options, queries_of(options), check_mode)
     listening = session.peer()
     if listening is None:
         raise ResidencyError(
-            "Over TCP, the server's word is all there is for which processes are its own, and root does not rely on it: set"
-            " login_unix_socket and no login_host, or become the cluster's operating system user."
+            "Over TCP, only the server itself tells its processes, which root does not trust: set login_unix_socket and no login_host, or become the"
+            " cluster's operating system user."
         )
     try:
         owner = pwd.getpwuid(listening.uid)
@@ -127,12 +141,12 @@ def measure_as_owner(session: Session, params: Mapping[str, Any], check_mode: bo
         ) from None
     # the session goes on in the child; the parent does not touch it before the child has ended
     result: Dict[str, Any] = _privileges.run_as(
-        owner, [session.descriptor], lambda dummy: measure(session, params, queries_of(params), check_mode), {}
+        owner, [session.descriptor], lambda dummy: measure(session, options, queries_of(options), check_mode), {}
     )
     return result
 
 
-def measure(session: Session, params: Mapping[str, Any], queries: List[Query], check_mode: bool) -> Dict[str, Any]:
+def measure(session: Session, options: Options, queries: List[Query], check_mode: bool) -> Dict[str, Any]:
     """``repeat`` rounds over all queries, so that none profits more from what another has left in the caches."""
     backend = session.only_row("SELECT pg_catalog.pg_backend_pid() AS pid")["pid"]
     listening = session.peer()
@@ -151,19 +165,19 @@ def measure(session: Session, params: Mapping[str, Any], queries: List[Query], c
         shared_buffers_blocks=facts["shared_buffers"],
         queries=session.queries,
     )
-    _refuse_strangers(session, facts["database"], params["trusted_roles"])
-    with _turn.taken("query_io", params["lock"]):
-        for number in range(1, (1 if check_mode else params["repeat"]) + 1):
+    _refuse_strangers(session, facts["database"], options.trusted_roles)
+    with _host_lock.taken("query_io", options.lock):
+        for number in range(1, (1 if check_mode else options.repeat) + 1):
             for query in queries:
                 try:
-                    run = _run(session, server, backend, query, params["timeout"], check_mode)
+                    run = _run(session, server, backend, query, options.timeout, check_mode)
                 except ResidencyError as error:
                     error.result = dict(result, **error.result)
                     raise
                 run.update(name=query.name, repetition=number)
                 if not check_mode:
                     run.update(_figures(run.pop("explained"), run.pop("reads"), run.pop("active"), facts["block_size"]))
-                if not params["plan"]:
+                if not options.plan:
                     run["plan"] = None
                 result["runs"].append({key: run.get(key) for key in RUN_KEYS})
     result["msg"] = _message(result, check_mode)
@@ -215,7 +229,7 @@ def _refuse_strangers(session: Session, database: str, trusted: Sequence[str]) -
     """A login role without such rights runs what it runs each day."""
     found = session.row(_STRANGERS, (list(trusted), list(trusted), _POWERS)) or {"names": None, "unknown": None}
     if found["unknown"]:
-        raise ResidencyError("There is no role %s: correct trusted_roles." % found["unknown"])
+        raise ResidencyError("Role %s does not exist: correct trusted_roles." % found["unknown"])
     if found["names"]:
         raise ResidencyError(
             "In database %s, objects belong to %s or can be created by them, and a query can run such objects with the rights of the login role:"
@@ -227,7 +241,7 @@ def _refuse_strangers(session: Session, database: str, trusted: Sequence[str]) -
 def _run(session: Session, server: Server, backend: int, query: Query, timeout: int, check_mode: bool) -> Dict[str, Any]:
     session.command("BEGIN READ ONLY")
     try:
-        # whoever may not set it sees no timing; the server's own setting may be on
+        # without the right to set it there is no timing, unless the server's own setting is on
         began = session.only_row("SELECT clock_timestamp()::text AS now")["now"]
         _set(session, query, "track_io_timing", query.settings.get("track_io_timing", "on"))
         for name in MEANING:

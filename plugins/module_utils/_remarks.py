@@ -55,7 +55,7 @@ class Budget:
 class Wait:
     """For another restore on the host, before this one began."""
 
-    reason: str  # as the job has it: waits for ...
+    reason: str  # as the job has it: waiting for ...
     seconds: float
 
 
@@ -94,7 +94,7 @@ def remarks(facts: Facts) -> List[str]:
     missing = facts.missing
     reclaim = facts.reclaim if facts.gone_percent < 100 else Reclaim()  # of nothing, nothing can be reclaimed
     if facts.wait is not None:
-        found.append("Job %s %s, for %s." % (facts.job, facts.wait.reason.replace("waits for", "waited for", 1), human_seconds(facts.wait.seconds)))
+        found.append("Job %s %s, for %s." % (facts.job, facts.wait.reason.replace("waiting for", "waited for", 1), human_seconds(facts.wait.seconds)))
     if facts.gone:
         found.append("%s of the snapshot is gone (%s): %s." % (human_blocks(facts.gone), _share(facts.gone_percent), _lost(facts)))
     if missing.over_budget:
@@ -112,16 +112,16 @@ def remarks(facts: Facts) -> List[str]:
     if missing.reclaimed:
         found.append("%s was in memory during the restore, and the kernel has reclaimed it since." % human_blocks(missing.reclaimed))
     if missing.not_planned:
-        found.append("%s was no part of job %s." % (human_blocks(missing.not_planned), facts.job))
+        found.append("%s was not part of job %s." % (human_blocks(missing.not_planned), facts.job))
     if reclaim.damon:
         found.append(
-            "DAMON runs on this host: the kernel reclaims what is not read for a while, although memory is free. Restore shortly before the"
-            " pages are needed."
+            "DAMON runs on this host: the kernel reclaims pages that are not read for a while, although memory is free. Restore shortly before they"
+            " are needed."
         )
     if reclaim.cgroup is not None:
         found.append(
-            "The server's memory is at memory.high of %s (%s): the kernel reclaims what is not read for a while. Raise it, or restore shortly"
-            " before the pages are needed." % (human_bytes(reclaim.high_bytes), reclaim.cgroup)
+            "The server's memory is at memory.high of %s (%s): the kernel reclaims pages that are not read for a while. Raise it, or restore shortly"
+            " before they are needed." % (human_bytes(reclaim.high_bytes), reclaim.cgroup)
         )
     return found
 

@@ -19,8 +19,8 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._remarks import Miss
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks, human_percent, percent
 
 # in the words of the server, see outcome_reason() of src/segment_restore.c
-ENDED = "ended before it was done"
-RECLAIMED = "read, but evicted again"
+ENDED = "the job ended before this segment was restored"
+RECLAIMED = "reclaimed by the kernel after it was read"
 LISTED = 20  # relations and segments in a result: it travels, and is printed, for every host
 
 
@@ -262,7 +262,7 @@ class Change(NamedTuple):
 
 
 def diff(header: str, changes: Iterable[Change]) -> Dict[str, str]:
-    """What --diff shows: how much is resident before and after, of what changes."""
+    """The output of --diff: how much is resident before and after, of what changes."""
     before = after = ""
     for one in changes:
         if one.before != one.after:

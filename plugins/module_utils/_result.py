@@ -22,7 +22,7 @@ class Module(AnsibleModule):
     """
 
     def _log_invocation(self) -> None:
-        """In the log of the host."""
+        """Write to the log of the host."""
         self.no_log_values.update(_connection.secrets(self.params))
         super()._log_invocation()
 

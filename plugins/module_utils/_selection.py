@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _residency, _snapshot
+from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _residency, _residency_snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Patterns, Place, Relation
@@ -64,7 +64,7 @@ def of_snapshot(
     plan: Optional[int] = None,
 ) -> Selection:
     """``job`` adds what came of it; ``plan`` is a job whose segments alone are meant."""
-    label = _snapshot.full_name(snapshot)
+    label = _residency_snapshot.full_name(snapshot)
     selection = Selection(rows=_residency.snapshot_rows(session, label))
     if plan is not None:
         planned = _residency.job_outcome(session, plan)
@@ -89,7 +89,7 @@ def of_relations(session: Session, wish: Wish, job: Optional[int] = None) -> Sel
     unmatched = wish.fallback_relations.unmatched(entry[0] for entry in ranked)
     if not ranked:
         raise ResidencyError(
-            "No relation here is named like fallback_relations: %s%s.%s"
+            "No relation here matches fallback_relations: %s%s.%s"
             % (
                 ", ".join(unmatched),
                 "; databases: %s" % ", ".join(wish.databases.patterns) if wish.databases else "",
@@ -102,7 +102,7 @@ def of_relations(session: Session, wish: Wish, job: Optional[int] = None) -> Sel
 
 
 def of_job(session: Session, job: Row) -> Selection:
-    """A job without a snapshot whose patterns nobody gave: what it has dealt with."""
+    """A job without a snapshot and without given patterns: what it has loaded."""
     rows = session.rows(
         "SELECT DISTINCT database::bigint, tablespace::bigint, relfilenumber::bigint FROM @extschema@.residency_job_relations(%s::int4)", (job["job"],)
     )
@@ -128,7 +128,7 @@ def _choose(session: Session, selection: Selection, label: str, wish: Wish) -> N
     if names is None:
         names = _names.at_places({place_of(row) for row in selection.rows}, session)
         selection.warnings.append(
-            "Snapshot %s has no names, as one that pg_residency took before 0.3.0: its relations are chosen by the names of today.%s"
+            "Snapshot %s has no names, since pg_residency before 0.3.0 took it: relations are selected by their current names.%s"
             % (label, _unnamed(names))
         )
     all_rows = selection.rows
@@ -265,7 +265,7 @@ def _nothing_chosen(label: str, rows: Iterable[Row], names: Names, wish: Wish) -
     ]
     by_wanted: Dict[Place, int] = {}
     if wish.databases and not any(wish.databases.rank_database(name) is not None for name in names.databases.values()):
-        return "%s has nothing that fits %s. Its databases are: %s." % (
+        return "%s has nothing that matches %s. Its databases are: %s." % (
             label, "; ".join(asked), ", ".join(sorted(names.databases.values())[:LISTED])
         )
     for row in rows:
@@ -276,7 +276,7 @@ def _nothing_chosen(label: str, rows: Iterable[Row], names: Names, wish: Wish) -
         for place in largest
         if place in names.relations
     ][:NAMED]
-    return "%s has nothing that fits %s. %s" % (
+    return "%s has nothing that matches %s. %s" % (
         label,
         "; ".join(asked),
         "Its largest are: %s." % ", ".join(known) if known else "It names no relation at all.",
@@ -284,7 +284,7 @@ def _nothing_chosen(label: str, rows: Iterable[Row], names: Names, wish: Wish) -
 
 
 def _unmatched(option: str, patterns: Sequence[str]) -> List[str]:
-    return ["Nothing fits '%s' of %s." % (pattern, option) for pattern in patterns]
+    return ["Nothing matches '%s' of %s." % (pattern, option) for pattern in patterns]
 
 
 def _unnamed(names: Names) -> str:

@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _page_cache, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _page_cache, _proc, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._processes import Process
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes
@@ -76,7 +76,7 @@ def server_of(backend: int, listening: Optional[int] = None) -> Server:
     """
     process = _processes.look(backend)
     if process is None or not _processes.title(backend).startswith("postgres"):
-        raise ResidencyError("The server's process %d is not on this host: this module has to run where PostgreSQL does." % backend)
+        raise ResidencyError("The server's process %d is not on this host: this module must run on PostgreSQL's host." % backend)
     if listening is not None and process.parent != listening:
         raise ResidencyError(
             "The server that listens at this Unix socket is process %d, and names process %d as this session's, which is a child of process %d:"
@@ -206,7 +206,7 @@ def _read_bytes(pid: int) -> int:
 
 def _disks(names: List[str]) -> Dict[str, Disk]:
     found = {}
-    for line in (_capabilities.text("proc/diskstats") or "").splitlines():
+    for line in _proc.lines("/proc/diskstats"):
         fields = line.split()
         if len(fields) > 5 and fields[2] in names:
             found[fields[2]] = Disk(int(fields[3]), int(fields[5]) * _SECTOR)
@@ -214,14 +214,14 @@ def _disks(names: List[str]) -> Dict[str, Disk]:
 
 
 def _cgroup_bytes(pid: int) -> Optional[int]:
-    """None where nobody counts for this cgroup alone."""
-    cgroup = _capabilities.cgroup_of(pid, "blkio")
+    """None if the kernel keeps no count for this cgroup alone."""
+    cgroup = _proc.cgroup_of(pid, "blkio")
     if cgroup is not None:
-        lines = (_capabilities.text(cgroup.folder + "/blkio.throttle.io_service_bytes_recursive") or "").splitlines()
+        lines = _proc.lines(cgroup.folder + "/blkio.throttle.io_service_bytes_recursive")
         counts = [int(line.split()[2]) for line in lines if line.split()[1:2] == ["Read"]]
     else:
-        cgroup = _capabilities.cgroup_of(pid, "")
-        lines = (_capabilities.text(cgroup.folder + "/io.stat") or "").splitlines() if cgroup else []
+        cgroup = _proc.cgroup_of(pid, "")
+        lines = _proc.lines(cgroup.folder + "/io.stat") if cgroup else []
         counts = [int(word[7:]) for line in lines for word in line.split() if word.startswith("rbytes=")]
     if cgroup is None or cgroup.path == "/" or not counts:
         return None

@@ -9,20 +9,28 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import Any, Dict, List, Mapping
+from dataclasses import dataclass
+from typing import Any, Dict, List
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _one_query
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 
-def ask(session: Session, params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
-    if params["checkpoint"]:
+@dataclass(frozen=True)
+class Options:
+    query: str
+    named_args: Dict[str, Any]
+    checkpoint: bool
+
+
+def ask(session: Session, options: Options, check_mode: bool) -> Dict[str, Any]:
+    if options.checkpoint:
         if check_mode:
             session.record("CHECKPOINT")
         else:
             session.execute("CHECKPOINT")
-    rows = _rows(session, params["query"], params["named_args"] or None)
+    rows = _rows(session, options.query, options.named_args or None)
     return dict(
         empty_result(),
         query_result=[{name: _plain(value) for name, value in row.items()} for row in rows],

@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 from typing import Any, Dict, FrozenSet, List, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _data_directory, _privileges, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _managers, _privileges, _proc, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
@@ -46,7 +46,7 @@ class Unit:
         self._name = self._named or unit_of(self._postmaster)
         if self._name is not None:
             if os.geteuid() != 0:
-                raise ResidencyError("PostgreSQL runs in systemd's unit %s, and only root may restart that: become root." % self._name)
+                raise ResidencyError("PostgreSQL runs in the systemd unit %s, which only root may restart: become root." % self._name)
             require_main_process(self._name, self._postmaster, self._directory)
         else:
             self._cgroups = _cgroups_of(self._postmaster.pid) - _cgroups_of(os.getpid())
@@ -72,7 +72,7 @@ class Unit:
 
 
 class Service:
-    """Of a cluster that runs now: what it takes to start it again is remembered before it is stopped."""
+    """A running cluster: what is needed to start it again is recorded before it is stopped."""
 
     _STOP = ("stop", "-m", "fast")
 
@@ -100,7 +100,7 @@ class Service:
         else:
             self._run(*self._STOP)
         if self._directory.postmaster() is not None:
-            raise ResidencyError("PostgreSQL in %s was stopped, and runs again: something else starts it." % self.data_directory)
+            raise ResidencyError("PostgreSQL in %s was stopped, but runs again: something else starts it." % self.data_directory)
 
     def start(self) -> None:
         """After stop()."""
@@ -113,13 +113,13 @@ class Service:
         except ResidencyError as error:
             where = "journalctl -u %s" % self.unit if self.unit is not None else self._log
             raise ResidencyError(
-                "PostgreSQL in %s was stopped and does not start again, %s tells why. %s" % (self.data_directory, where, error),
+                "PostgreSQL in %s was stopped and does not start again; see %s. %s" % (self.data_directory, where, error),
                 {"changed": True, "data_directory": self.data_directory, "server": "stopped"},
             ) from error
 
     @property
     def commands(self) -> List[str]:
-        """As they are shown."""
+        """The commands as they are shown."""
         if self.unit is not None:
             return ["systemctl stop %s" % self.unit, "systemctl start %s" % self.unit]
         return [shlex.join(self._pg_ctl_command(*arguments)) for arguments in (self._STOP, self._start_arguments())]
@@ -127,9 +127,9 @@ class Service:
     def _keeper(self, pid: int) -> None:
         process = _processes.look(pid)
         parent = _processes.look(process.parent) if process else None
-        if parent and re.search(r"patroni|repmgr|pacemaker|supervis|runsv", parent.name):
+        if parent and _managers.is_supervisor(parent.name):
             raise ResidencyError(
-                "PostgreSQL in %s is kept by %s (process %d): stop it that way, evict, and start it again."
+                "PostgreSQL in %s is managed by %s (process %d): stop it with that, evict, and start it again."
                 % (self.data_directory, parent.name, parent.pid)
             )
 
@@ -163,14 +163,14 @@ def require_main_process(unit: str, postmaster: _processes.Pinned, directory: Da
         raise _ended(directory)
     if main != str(postmaster.pid):
         raise ResidencyError(
-            "Unit %s is not PostgreSQL's own (its main process is %s, not %d), a cluster manager such as Patroni perhaps:"
-            " stop PostgreSQL your way, evict, and start it again." % (unit, main or "none", postmaster.pid)
+            "Unit %s is not PostgreSQL's own (its main process is %s, not %d), but perhaps a cluster manager such as Patroni: stop PostgreSQL by its"
+            " means, evict, and start it again." % (unit, main or "none", postmaster.pid)
         )
 
 
 def _cgroups_of(pid: int) -> FrozenSet[str]:
     """Of the controllers that matter here."""
-    found = (_capabilities.cgroup_of(pid, controller) for controller in ("memory", "blkio", "cpu", ""))
+    found = (_proc.cgroup_of(pid, controller) for controller in ("memory", "blkio", "cpu", ""))
     return frozenset(cgroup.folder for cgroup in found if cgroup is not None and os.path.isdir(cgroup.folder))
 
 
@@ -192,7 +192,7 @@ def _command(directory: DataDirectory) -> List[str]:
         words = shlex.split(directory.read("postmaster.opts").decode("utf-8", "surrogateescape"))
         program = words[0]
     except FileNotFoundError:
-        raise ResidencyError("%s/postmaster.opts, which has how PostgreSQL was started, is missing." % directory.path) from None
+        raise ResidencyError("%s/postmaster.opts, which has PostgreSQL's start command, is missing." % directory.path) from None
     except (ValueError, IndexError):
         raise ResidencyError("%s/postmaster.opts does not hold a command: PostgreSQL writes it at each start." % directory.path) from None
     arguments = words[1:]
@@ -240,5 +240,5 @@ def _call(command: List[str], env: Dict[str, str]) -> str:
         text, said = (file.read(_LARGEST_OUTPUT).decode("utf-8", "replace") for file in (output, errors))
     if done.returncode != 0:
         words = " ".join((said or text).split())
-        raise ResidencyError("%s failed: %s" % (shlex.join(command), words or "it says nothing, see the server's log."))
+        raise ResidencyError("%s failed: %s" % (shlex.join(command), words or "no output; see the server's log."))
     return text

@@ -36,12 +36,12 @@ def parse_bytes(option: str, text: str) -> int:
     """``200MB``, ``200mb``, ``1.5 GiB``, ``10MB/s``: the units are powers of 1024."""
     found = _SIZE.fullmatch(text.strip())
     if not found:
-        raise ResidencyError("%s is '%s': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB." % (option, text))
+        raise ResidencyError("%s is '%s': it must be a size such as 200MB; the units are B, kB, MB, GB, TB and PB." % (option, text))
     size = int(float(found.group(1)) * 1024 ** " kmgtp".index(found.group(2).lower() or " "))
     if size == 0:
-        raise ResidencyError("%s is %s: it has to be more than 0." % (option, text.strip()))
+        raise ResidencyError("%s is %s: it must be more than 0." % (option, text.strip()))
     if size > LARGEST:
-        raise ResidencyError("%s is %s: it can be 4096 PB at most." % (option, text.strip()))
+        raise ResidencyError("%s is %s: it must be at most 4096 PB." % (option, text.strip()))
     return size
 
 
@@ -72,10 +72,10 @@ def parse_seconds(option: str, text: str) -> float:
     """``36h``, ``90 min``, ``1.5d``; a plain number is of seconds."""
     found = _DURATION.fullmatch(text.strip())
     if not found:
-        raise ResidencyError("%s is '%s': it has to be a duration such as 36h; the units are s, min, h, d and w." % (option, text))
+        raise ResidencyError("%s is '%s': it must be a duration such as 36h; the units are s, min, h, d and w." % (option, text))
     seconds = float(found.group(1)) * _UNIT_SECONDS[found.group(2).lower()]
     if not 0 < seconds <= LONGEST_DURATION:
-        raise ResidencyError("%s is %s: it has to be more than 0 and at most 100 years." % (option, text.strip()))
+        raise ResidencyError("%s is %s: it must be more than 0 and at most 100 years." % (option, text.strip()))
     return seconds
 
 

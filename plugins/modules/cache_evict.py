@@ -11,15 +11,15 @@ module: cache_evict
 short_description: Empty the caches of a relation, a PostgreSQL cluster or a whole host
 version_added: 0.1.0
 description:
-  - Drops the pages of relations, or of all of a cluster's, from the operating system's page cache, file by file, and counts
-    them before and after. Other clusters and programs on the host keep theirs. That needs no root.
-  - With PostgreSQL running, O(scope=relation) needs the extension in O(login_db), which knows the names of all databases. Other
-    scopes work without it, and then return relations by their numbers.
-  - With PostgreSQL running it asks for a C(CHECKPOINT) first, because dirty pages cannot be dropped. With PostgreSQL
-    stopped it needs no login.
-  - Empties C(shared_buffers) too where it is asked to, by functions that PostgreSQL has from 17 on, or by a restart.
-  - It never calls C(fsync) on a file. A write error that was reported here would be hidden from PostgreSQL.
-  - With O(scope=host) it drops the page cache of the whole machine, which slows down everybody there.
+  - Drops the pages of some or all relations of a cluster from the operating system's page cache, file by file, and counts
+    them before and after. Pages of other clusters and programs on the host stay. This does not require root.
+  - While PostgreSQL runs, O(scope=relation) needs the extension in O(login_db), which provides the names of all databases. Other
+    scopes work without it, but then return relations by their numbers.
+  - While PostgreSQL runs, the module runs a C(CHECKPOINT) first, because dirty pages cannot be dropped. If PostgreSQL
+    is stopped, no login is needed.
+  - With O(layers), also empties C(shared_buffers), by functions of PostgreSQL 17 and newer, or by a restart.
+  - Never calls C(fsync) on a file. A write error reported to this module would be hidden from PostgreSQL.
+  - O(scope=host) drops the page cache of the whole host, which slows down everything on it.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -30,9 +30,9 @@ options:
   scope:
     description:
       - What to evict. V(relation) means O(relations), V(cluster) all databases and tablespaces of one cluster.
-      - V(host) means everything on the machine, by C(sync) and C(/proc/sys/vm/drop_caches). It takes root, does not log in, and is
-        refused while other clusters run, or clients are connected, unless O(force) is set. In a container it means the
-        machine that the container is on.
+      - V(host) means everything on the host, by C(sync) and C(/proc/sys/vm/drop_caches). It requires root, does not log in, and is
+        refused while other clusters run or clients are connected, unless O(force) is set. In a container, it affects the
+        host of the container.
     type: str
     choices: [relation, cluster, host]
     default: cluster
@@ -45,67 +45,67 @@ options:
     default: [page_cache]
   method:
     description:
-      - How C(shared_buffers) are emptied. V(functions) means C(pg_buffercache_evict), which needs PostgreSQL 17 or newer, the extension
-        C(pg_buffercache) in O(login_db), in a schema that belongs to a superuser, and a login role that is one.
-      - V(restart) means a restart of PostgreSQL, and that the page cache is emptied while it is stopped. With O(data_directory)
-        nobody logs in for it. Where PostgreSQL runs as a unit of systemd it takes root, otherwise C(pg_ctl) is used.
+      - How to empty C(shared_buffers). V(functions) calls C(pg_buffercache_evict), which needs PostgreSQL 17 or newer, the extension
+        C(pg_buffercache) in O(login_db), in a schema owned by a superuser, and a superuser as login role.
+      - V(restart) restarts PostgreSQL, and empties the page cache while it is stopped. With O(data_directory),
+        no login is needed. If PostgreSQL runs as a systemd unit, root is required; otherwise C(pg_ctl) is used.
     type: str
     choices: [functions, restart]
     default: functions
   service:
     description:
-      - The unit of systemd to restart. Without it, the one that PostgreSQL runs in.
+      - systemd unit to restart. By default, the unit that PostgreSQL runs in.
     type: str
   relations:
     description:
-      - Shell patterns for the relations to evict, as in M(pgfleet.cache.residency_restore). A table means its indexes and TOAST too.
-      - With PostgreSQL stopped, their names are those that the newest snapshot has with it.
+      - Shell patterns for the relations to evict, as in M(pgfleet.cache.residency_restore). A table includes its indexes and TOAST.
+      - If PostgreSQL is stopped, their names are those in the newest snapshot.
     type: list
     elements: str
     default: []
   databases:
     description:
-      - Shell patterns for the databases of O(relations). None mean all.
+      - Shell patterns for the databases of O(relations). An empty list means all.
     type: list
     elements: str
     default: []
   level:
     description:
-      - What O(scope=host) writes to C(drop_caches). V(1) means the page cache, V(2) the kernel's directory entries and inodes, V(3) both.
+      - Value that O(scope=host) writes to C(drop_caches). V(1) means the page cache, V(2) the kernel's directory entries and inodes, V(3) both.
     type: int
     choices: [1, 2, 3]
     default: 3
   force:
     description:
-      - Whether O(scope=host) is carried out although other clusters run or clients are connected.
+      - Carry out O(scope=host) even if other clusters run or clients are connected.
     type: bool
     default: false
   data_directory:
     description:
-      - The cluster's data directory. Required when PostgreSQL is stopped in it, which then nobody logs in to.
-      - While a server runs in it, the login has to reach that one.
-      - With O(scope=host), the cluster that is meant to be there; it is counted, and restarted if O(method=restart) says so.
-      - For root, no link in the path may be one that another user can have made.
-      - Required for root where the login is over TCP. Over a Unix socket the kernel names the process that listens there, and without this
+      - The cluster's data directory. Required if PostgreSQL is stopped; then the module does not log in.
+      - While a server runs in it, the login must reach that server.
+      - With O(scope=host), the cluster that is measured and, with O(method=restart), restarted.
+      - For root, the path must not contain a symbolic link that another user can have made.
+      - Required for root with a login over TCP. Over a Unix socket, the kernel identifies the listening process, and without this
         option root checks that this process runs in the directory that the server names.
     type: path
 attributes:
   check_mode:
     support: full
     details:
-      - Evicts nothing, restarts nothing, counts, and says what is in the caches by relation.
+      - Evicts nothing and restarts nothing. Counts, and reports by relation what is in the caches.
   diff_mode:
     support: full
     details:
-      - Shows how much of each relation was and is in the page cache, of the 20 that had most in it.
+      - Shows how much of each relation was and is in the page cache, for the 20 relations with the most pages in it.
   idempotent:
     support: partial
     details:
-      - A running PostgreSQL reads its files meanwhile, so that a second run may find pages to drop again. A restart, and
-        dropping all of a host's page cache, are always a change.
+      - A running PostgreSQL continues to read its files, so that a second run may find pages to drop. A restart, and
+        dropping all of a host's page cache, always count as a change.
 notes:
-  - Run it as the owner of the data directory, or as root. The kernel tells everyone else that every page is resident.
-  - A storage system or a hypervisor may cache too. This module cannot see that.
+  - Run it as the owner of the data directory, or as root. To other users the kernel reports every page as resident.
+  - A storage system or a hypervisor may have its own cache, which this module cannot see.
 """
 
 EXAMPLES = r"""
@@ -136,7 +136,7 @@ EXAMPLES = r"""
     data_directory: /var/lib/postgresql/15/main
   become: true
 
-- name: Drop the page cache of a host of which nothing else is asked
+- name: Drop the page cache of a host that has no other work
   pgfleet.cache.cache_evict:
     scope: host
     data_directory: /var/lib/postgresql/15/main
@@ -145,7 +145,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What happened, in one sentence.
+  description: Summary in one sentence.
   returned: always
   type: str
   sample: 337 MB of 496 MB in 1582 files were resident, 0 B are.
@@ -155,7 +155,7 @@ scope:
   type: str
   sample: cluster
 data_directory:
-  description: The data directory; V(null) when none was named with O(scope=host).
+  description: The data directory. V(null) if none was set with O(scope=host).
   returned: always
   type: str
   sample: /var/lib/postgresql/15/main
@@ -175,32 +175,32 @@ files:
   type: int
   sample: 1582
 bytes:
-  description: Their size.
+  description: Size of these files.
   returned: always
   type: int
   sample: 520282112
 resident_bytes_before:
-  description: What of it was in the page cache.
+  description: Bytes of RV(bytes) that were in the page cache.
   returned: always
   type: int
   sample: 353464320
 resident_bytes_after:
-  description: What of it is in the page cache now or, in check mode, would be.
+  description: Bytes of RV(bytes) that are in the page cache now or, in check mode, would be.
   returned: always
   type: int
   sample: 0
 buffer_bytes_before:
-  description: What of it was in C(shared_buffers); V(null) when no extension in O(login_db) told, or nobody logged in.
+  description: Bytes of RV(bytes) that were in C(shared_buffers). V(null) without a login, or without an extension in O(login_db) that reports them.
   returned: always
   type: int
   sample: 104857600
 buffer_bytes_after:
-  description: What of it is in C(shared_buffers) now or, in check mode, would be.
+  description: Bytes of RV(bytes) that are in C(shared_buffers) now or, in check mode, would be.
   returned: always
   type: int
   sample: 1187840
 relations:
-  description: At most 20 relations, those first that had most in the caches.
+  description: At most 20 relations, those with the most in the caches first.
   returned: always
   type: list
   elements: dict
@@ -210,7 +210,7 @@ relations:
       type: str
     relation:
       description:
-        - Schema and name, as SQL spells them. With PostgreSQL stopped, as the newest snapshot has them; V(null) when it has not.
+        - Schema and name, as SQL spells them. If PostgreSQL is stopped, from the newest snapshot; V(null) if it does not contain them.
       type: str
     kind:
       description: Kind of relation.
@@ -231,16 +231,16 @@ relations:
       description: Size of its files.
       type: int
     resident_bytes_before:
-      description: What of it was in the page cache.
+      description: Bytes of these that were in the page cache.
       type: int
     resident_bytes_after:
-      description: What of it is in the page cache now or, in check mode, would be.
+      description: Bytes of these that are in the page cache now or, in check mode, would be.
       type: int
     buffer_bytes_before:
-      description: What of it was in C(shared_buffers).
+      description: Bytes of these that were in C(shared_buffers).
       type: int
     buffer_bytes_after:
-      description: What of it is in C(shared_buffers) now or, in check mode, would be.
+      description: Bytes of these that are in C(shared_buffers) now or, in check mode, would be.
       type: int
   sample:
     - database: postgres_air
@@ -256,17 +256,17 @@ relations:
       buffer_bytes_before: 104857600
       buffer_bytes_after: 0
 left:
-  description: What would not go, at most 20 relations, as in RV(relations), with the reason.
+  description: At most 20 relations whose pages could not be dropped, as in RV(relations), with the reason.
   returned: always
   type: list
   elements: dict
   contains:
     reason:
-      description: V(dirty) when the kernel has still to write pages, V(in use) when they are mapped, pinned or were read again.
+      description: V(dirty) if the kernel still has to write pages, V(in use) if they are mapped, pinned or were read again.
       type: str
   sample: []
 host:
-  description: What the page cache held of all files of the machine, in bytes, before and after, with O(scope=host).
+  description: With O(scope=host), bytes of all files of the host in the page cache, before and after.
   returned: always
   type: dict
   sample: null
@@ -295,16 +295,18 @@ diff:
       table public.boarding_pass in postgres_air: 0 B of 240 MB, 0 %
 """
 
+from functools import partial
 from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import module_argument_spec
-from ansible_collections.pgfleet.cache.plugins.module_utils._evict import LAYERS, empty_result, evict
+from ansible_collections.pgfleet.cache.plugins.module_utils._cache_evict import LAYERS, Options, empty_result, evict
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
+from ansible_collections.pgfleet.cache.plugins.module_utils._options import options_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
-    return evict(module.params, module.check_mode)
+    return evict(options_of(Options, module.params), partial(connect, module.params), module.check_mode)
 
 
 def main() -> None:

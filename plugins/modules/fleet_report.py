@@ -8,12 +8,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fleet_report
-short_description: Keep the results of a run
+short_description: Report and save the results of a run
 version_added: 0.2.0
 description:
   - The playbooks of this collection run it last. It returns the table for the screen, writes one JSON file for the run and sets the custom stat
-    C(pgfleet), which automation controllers keep with the job.
-  - A host whose result is not of the types that its role or module promises has failed. The rows of the others do not depend on it.
+    C(pgfleet), which automation controllers store with the job.
+  - A host has failed if its result does not have the types documented for its role or module. This does not affect the rows of other hosts.
   - Runs on the controller only.
 author:
   - The pgfleet.cache authors (@pgfleet)
@@ -28,15 +28,20 @@ options:
     required: true
   hosts:
     description:
-      - For each host how it ended, as P(pgfleet.cache.verdicts#filter) returns it.
+      - Outcome of each host, as P(pgfleet.cache.verdicts#filter) returns it.
     type: dict
     required: true
   target:
     description:
-      - For O(playbook=rolling_restart), the names of all hosts of the target, also of those beyond C(--limit).
+      - For O(playbook=rolling_restart), the names of all hosts of the target, including those beyond C(--limit).
     type: list
     elements: str
     default: []
+  waits:
+    description:
+      - For each host that has waited for its turn at shared storage, the hosts before it, as M(pgfleet.cache.check_variables) returns it.
+    type: dict
+    default: {}
   directory:
     description:
       - Directory on the controller for the file. It is created with mode 0700, and the file has mode 0600. Empty means no file.
@@ -45,7 +50,7 @@ options:
     default: ""
   started:
     description:
-      - When the run began, in UTC.
+      - Start time of the run, in UTC.
     type: str
     default: ""
 attributes:
@@ -56,11 +61,11 @@ attributes:
   idempotent:
     support: none
     details:
-      - Every run has a file of its own.
+      - Every run writes a new file.
 """
 
 EXAMPLES = r"""
-- name: Keep the results
+- name: Save the results
   pgfleet.cache.fleet_report:
     playbook: warmup
     hosts: "{{ groups['postgresql'] | pgfleet.cache.verdicts(hostvars, 'cache_warmup_result', 'result') }}"
@@ -76,7 +81,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 lines:
-  description: The table, which hosts have failed, and where the file is.
+  description: The table, the hosts that have failed, and the path of the file.
   returned: always
   type: list
   elements: str
@@ -88,8 +93,8 @@ path:
   sample: /home/ops/pgfleet_results/warmup-20261122T034501Z.json
 messages:
   description:
-    - For each host on which something went wrong, why. If the file could not be written, C(localhost) is among them, or the first host of the play
-      if C(--limit) leaves C(localhost) out.
+    - For each failed host, the reason. If the file could not be written, C(localhost) is among them, or the first host of the play
+      if C(--limit) excludes C(localhost).
   returned: always
   type: dict
   sample:

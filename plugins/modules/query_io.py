@@ -8,19 +8,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: query_io
-short_description: Run queries and tell which cache they read from, and how much came from the device
+short_description: Run queries, and measure which cache they read from and how much came from the device
 version_added: 0.2.0
 description:
-  - Runs queries under C(EXPLAIN (ANALYZE, BUFFERS, TIMING, VERBOSE, SETTINGS, FORMAT JSON)) with C(track_io_timing), each in a
-    read-only transaction of its own, and tells for each run the time, the blocks that PostgreSQL found in its buffers and
-    those that it read, and how much of these reads the device served. The rest came from the operating system's page cache,
+  - Runs queries under C(EXPLAIN (ANALYZE, BUFFERS, TIMING, VERBOSE, SETTINGS, FORMAT JSON)) with C(track_io_timing), each in its own
+    read-only transaction. Returns for each run the time, the blocks that PostgreSQL found in its buffers, the blocks
+    that it read, and how much of these reads the device served. The rest came from the operating system's page cache,
     which C(EXPLAIN) cannot see.
-  - What the device served is taken from C(/proc/<pid>/io) of all of the server's processes, before and after. The backend's own is
-    not enough, since what parallel workers read is counted elsewhere when they have ended, and from PostgreSQL 18 on I/O workers
-    read in its place (C(io_method=worker), the default).
-  - Where other activity may be in a figure, RV(runs[].certainty) and RV(runs[].remarks) say so. The counters of the devices
-    and of the cgroup are told beside it.
-  - No row of a query is ever returned.
+  - The bytes from the device are read from C(/proc/<pid>/io) of all processes of the server, before and after. The backend alone does
+    not suffice. What parallel workers read is counted elsewhere when they have ended, and in PostgreSQL 18 and newer I/O workers
+    read for the backend (C(io_method=worker), the default).
+  - RV(runs[].certainty) and RV(runs[].remarks) report whether a figure may include other activity. The counters of the devices
+    and of the cgroup are returned for comparison.
+  - The module never returns rows of a query.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -30,11 +30,11 @@ extends_documentation_fragment:
 options:
   query:
     description:
-      - The query, one C(SELECT), C(VALUES), C(TABLE) or C(WITH) that only reads. The server decides whether it is. It also plans the query for
-        that, before the first run and before each further one.
-      - What O(query) means by names, dates and times is what it means in a session of O(login_user) in O(login_db), with the
-        C(search_path), C(TimeZone), C(IntervalStyle), C(array_nulls) and C(transform_null_equals) that this role and
-        database have. O(settings) can set others.
+      - The query, one C(SELECT), C(VALUES), C(TABLE) or C(WITH) that only reads. The server decides whether it only reads; for that it plans
+        the query before the first run and before each further run.
+      - Names, dates and times in O(query) have the same meaning as in a session of O(login_user) in O(login_db), with the
+        C(search_path), C(TimeZone), C(IntervalStyle), C(array_nulls) and C(transform_null_equals) of this role and
+        database. O(settings) can set other values.
     type: str
   queries:
     description:
@@ -44,7 +44,7 @@ options:
     suboptions:
       name:
         description:
-          - What it is called in RV(runs). Without it, by its number.
+          - Name of the query in RV(runs). By default, its number.
         type: str
       query:
         description:
@@ -52,27 +52,27 @@ options:
         type: str
       path:
         description:
-          - A file on the host that holds it, of 1 MB at most. As root it is read as the owner of the cluster.
-          - For one on the controller, use the lookup P(ansible.builtin.file#lookup) with O(queries[].query).
+          - File on the host that contains the query, at most 1 MB. Root reads it as the owner of the cluster.
+          - For a file on the controller, use the lookup P(ansible.builtin.file#lookup) with O(queries[].query).
         type: path
       settings:
         description:
-          - PostgreSQL's settings for this query, on top of O(settings).
+          - PostgreSQL settings for this query, in addition to O(settings).
         type: dict
         default: {}
   settings:
     description:
-      - PostgreSQL's settings for all queries, such as C(max_parallel_workers_per_gather), until their transaction ends.
+      - PostgreSQL settings for all queries, such as C(max_parallel_workers_per_gather), until the end of their transaction.
     type: dict
     default: {}
   repeat:
     description:
-      - How many times to run each, up to 1000. All queries run once before any runs again.
+      - Number of runs of each query, up to 1000. All queries run once before any query runs again.
     type: int
     default: 1
   timeout:
     description:
-      - Seconds after which a run is ended, and the module fails.
+      - Seconds after which a run is canceled, and the module fails.
     type: int
     default: 600
   plan:
@@ -82,16 +82,16 @@ options:
     default: true
   lock:
     description:
-      - The name under which the caller holds the host's lock. The role C(cache_cold_test) does, for all it does on a host.
-        Without it, the module takes the lock for itself.
+      - Name under which the caller holds the host's lock, as the role C(cache_cold_test) does for a whole test.
+        Without it, the module takes the lock itself.
     type: str
   trusted_roles:
     description:
       - Roles whose objects a query may run with the rights of the login role, or V(PUBLIC).
-      - A query calls functions by its operators, in views, in foreign tables and in the expressions of indexes. When the login role is a superuser, may
-        create roles, or may read or write all data or files of the host, the module fails if another role that is no superuser owns an object
-        in the database, the database itself, or may create objects there, and is not named here. Where possible, log in as a role that has no
-        more rights than the query needs instead.
+      - A query calls functions through operators, views, foreign tables and index expressions. If the login role is a superuser, may
+        create roles, or may read or write all data or files of the host, the module fails if another role, which is not a superuser and not
+        in this list, owns an object in the database or the database itself, or may create objects in it. If possible, log in as a role that
+        has only the rights that the query needs instead.
     type: list
     elements: str
     default: []
@@ -99,24 +99,24 @@ attributes:
   check_mode:
     support: full
     details:
-      - Plans the queries and returns their plans, and does not run them, because that would fill the caches.
+      - Plans the queries and returns their plans. Does not run them, because that would fill the caches.
   diff_mode:
     support: none
   idempotent:
     support: full
     details:
-      - Nothing is ever changed but what the caches hold.
+      - Changes only the contents of the caches.
 notes:
-  - Run it on the server's host as the cluster's operating system user, or as root. The kernel tells nobody else what a process reads.
-  - Root has to log in over the Unix socket. It becomes the user who listens there, and measures as that user.
-  - It needs no extension. With the rights of C(pg_monitor) it sees whether other sessions were active, and says so.
-  - The times of parallel workers add up in RV(runs[].read_milliseconds), which may be more than RV(runs[].milliseconds).
+  - Run it on the server's host as the cluster's operating system user, or as root. The kernel shows the reads of a process to no other user.
+  - Root must log in over the Unix socket. The module becomes the user that listens there, and measures as that user.
+  - No extension is needed. With the rights of C(pg_monitor), the module detects and reports whether other sessions were active.
+  - RV(runs[].read_milliseconds) is the sum over parallel workers, and may exceed RV(runs[].milliseconds).
 seealso:
   - module: pgfleet.cache.cache_evict
 """
 
 EXAMPLES = r"""
-- name: How much of this query is disk?
+- name: Measure how much a query reads from the disk
   pgfleet.cache.query_io:
     login_db: postgres_air
     query: >-
@@ -127,7 +127,7 @@ EXAMPLES = r"""
   become_user: postgres
   register: cold
 
-- name: Several, three times each, from files of the controller
+- name: Run several queries from files on the controller, three times each
   pgfleet.cache.query_io:
     login_db: postgres_air
     queries:
@@ -145,7 +145,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What the last run was like, in one sentence.
+  description: Summary of the last run in one sentence.
   returned: always
   type: str
   sample: "query 1: 0.4 s, read 160 MB, of which 160 MB came from the device and at least 0 % from the page cache."
@@ -160,12 +160,12 @@ database:
   type: str
   sample: postgres_air
 server_version:
-  description: PostgreSQL's version.
+  description: Version of PostgreSQL.
   returned: always
   type: str
   sample: "18.6"
 io_method:
-  description: Who reads. V(sync) before PostgreSQL 18, which means each process for itself.
+  description: The server's I/O method. V(sync), each process reads for itself, before PostgreSQL 18.
   returned: always
   type: str
   sample: worker
@@ -175,16 +175,16 @@ shared_buffers_blocks:
   type: int
   sample: 16384
 runs:
-  description: A row for each run, in their order. Counts are in blocks of the server, all else is in bytes.
+  description: One element for each run, in order. Counts are in blocks of the server, all other sizes in bytes.
   returned: always
   type: list
   elements: dict
   contains:
     name:
-      description: The query.
+      description: Name of the query.
       type: str
     repetition:
-      description: Which time it was.
+      description: Number of the repetition.
       type: int
     milliseconds:
       description: Execution time.
@@ -196,13 +196,13 @@ runs:
       description: Blocks found in shared buffers.
       type: int
     shared_read:
-      description: Blocks of tables and indexes that were not.
+      description: Blocks of tables and indexes that were not in shared buffers.
       type: int
     local_hit:
-      description: The same for temporary tables.
+      description: As RV(runs[].shared_hit), for temporary tables.
       type: int
     local_read:
-      description: The same for temporary tables.
+      description: As RV(runs[].shared_read), for temporary tables.
       type: int
     temp_read:
       description: Blocks read from temporary files.
@@ -211,58 +211,58 @@ runs:
       description: Blocks that planning read.
       type: int
     read_milliseconds:
-      description: Time spent on reads, of all processes of the query. V(null) when it was not measured.
+      description: Time spent on reads by all processes of the query. V(null) if it was not measured.
       type: float
     workers_launched:
-      description: Parallel workers.
+      description: Number of parallel workers.
       type: int
     read_bytes:
-      description: What PostgreSQL read, planning included.
+      description: Bytes that PostgreSQL read, including planning.
       type: int
     device_bytes:
-      description: What the device served.
+      description: Bytes that the device served.
       type: int
     page_cache_bytes:
       description:
-        - What at least came from the page cache, which is RV(runs[].read_bytes) without RV(runs[].device_bytes), and never less than 0.
-          More, where the device was also read ahead.
+        - Lower bound of the bytes that came from the page cache, RV(runs[].read_bytes) minus RV(runs[].device_bytes), and at least 0.
+          With read-ahead, more came from the page cache.
       type: int
     page_cache_percent:
-      description: The same in percent of RV(runs[].read_bytes); V(null) when nothing was read.
+      description: The same in percent of RV(runs[].read_bytes). V(null) if nothing was read.
       type: float
     over_read_bytes:
-      description: What the device served beyond RV(runs[].read_bytes), for read-ahead, programs and everything else that was not asked for.
+      description: Bytes that the device served beyond RV(runs[].read_bytes), such as read-ahead and program files.
       type: int
     certainty:
       description:
-        - V(exact) when all of RV(runs[].device_bytes) is the query's, V(upper_bound) when reads of others may be in it, V(unknown) when
+        - V(exact) if all of RV(runs[].device_bytes) belongs to the query, V(upper_bound) if it may include other reads, V(unknown) if
           the kernel does not account for reads of this file system.
       type: str
     remarks:
-      description: Why it is not exact, and what else may have cost time.
+      description: Reasons why the figure is not exact, and what else may have cost time.
       type: list
       elements: str
     backend_bytes:
-      description: What the kernel charged to the session's own process. Of others' work for it this knows nothing.
+      description: Bytes that the kernel charged to the session's own process, without the work of other processes for it.
       type: int
     io_worker_bytes:
-      description: What it charged to PostgreSQL's I/O workers.
+      description: Bytes that the kernel charged to PostgreSQL's I/O workers.
       type: int
     ended_bytes:
-      description: What it charged to processes that have ended, such as parallel workers, and to the postmaster.
+      description: Bytes that the kernel charged to processes that have ended, such as parallel workers, and to the postmaster.
       type: int
     other_bytes:
-      description: What it charged to other processes of the server.
+      description: Bytes that the kernel charged to other processes of the server.
       type: int
     disks:
-      description: What the devices below the data served meanwhile, to whomever.
+      description: What the devices of the data directory and tablespaces served during the run, to any process.
       type: list
       elements: dict
     cgroup_bytes:
-      description: What the devices served to PostgreSQL's cgroup; V(null) where nobody counts for it alone.
+      description: Bytes that the devices served to PostgreSQL's cgroup. V(null) if nothing counts for this cgroup alone.
       type: int
     plan:
-      description: The plan as PostgreSQL tells it in JSON.
+      description: The plan, PostgreSQL's JSON format.
       type: dict
   sample:
     - name: query 1
@@ -295,7 +295,7 @@ runs:
       cgroup_bytes: 167321600
       plan: null
 queries:
-  description: Statements that were run, or would have been in check mode, their first 500 characters.
+  description: First 500 characters of the statements that were run, or would have been in check mode.
   returned: always
   type: list
   elements: str
@@ -307,14 +307,16 @@ from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
-from ansible_collections.pgfleet.cache.plugins.module_utils._query_io import check_options, empty_result, measure_as_owner
+from ansible_collections.pgfleet.cache.plugins.module_utils._options import options_of
+from ansible_collections.pgfleet.cache.plugins.module_utils._query_io import Options, check_options, empty_result, measure_as_owner
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
-    check_options(module.params)
+    options = options_of(Options, module.params)
+    check_options(options)
     with closing(connect(module.params, own_meaning=True)) as session:
-        return measure_as_owner(session, module.params, module.check_mode)
+        return measure_as_owner(session, options, module.check_mode)
 
 
 def main() -> None:

@@ -11,10 +11,10 @@ module: residency_extension
 short_description: Create, update, verify or drop the extension pg_residency in the databases of a cluster
 version_added: 0.2.0
 description:
-  - Creates or updates the extension in databases, creates the role C(residency_admin) and grants it the functions that change something,
+  - Creates or updates the extension in databases, creates the role C(residency_admin), grants it the functions that change something,
     and compares the version of the extension with that of the library. Or drops the extension, without CASCADE.
-  - On a standby nothing is changed. The module waits until replication has brought what the primary has.
-  - The files of the extension have to be on the host. The role P(pgfleet.cache.cache_extension#role) installs them, and calls this module.
+  - On a standby, changes nothing and waits until the primary's changes are replicated.
+  - The files of the extension must be on the host. The role P(pgfleet.cache.cache_extension#role) installs them, and calls this module.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -24,24 +24,24 @@ extends_documentation_fragment:
 options:
   state:
     description:
-      - Whether the extension is to be in the databases.
+      - Whether the databases should have the extension.
     type: str
     choices: [present, absent]
     default: present
   databases:
     description:
-      - The databases, or V(all), which means those that allow connections and are no templates. RV(left_out) names the others.
-      - One that fails keeps no other from its turn. The module fails when all had theirs, and names each with its reason.
+      - The databases, or V(all), which means those that allow connections and are not templates. RV(left_out) names the others.
+      - A database that fails does not stop the others. The module fails at the end, and names each failed database with its reason.
     type: list
     elements: str
     default: [postgres]
   schema:
     description:
-      - Schema of the extension. One that is missing is created, and an extension in another is moved.
-      - By default an extension stays where it is, unless that schema does not belong to a superuser. Then it is moved to V(residency).
-        A new one comes to V(public) when only superusers may create or replace objects there,
-        otherwise to V(residency), with a warning.
-      - A schema in which other roles may create or replace objects is refused. By an object with the name of one of the extension's,
+      - Schema of the extension. A missing schema is created, and an extension in another schema is moved.
+      - By default, an existing extension stays in its schema, unless that schema is not owned by a superuser. Then it is moved to V(residency).
+        A new extension is created in V(public) if only superusers may create or replace objects there,
+        otherwise in V(residency), with a warning.
+      - A schema in which other roles may create or replace objects is refused. With an object of the same name as one of the extension's,
         they could run code with the rights of the roles that use the extension.
     type: str
   functions:
@@ -52,17 +52,17 @@ options:
     default: []
   preload:
     description:
-      - With O(state=present), add the library to C(shared_preload_libraries) by C(ALTER SYSTEM). PostgreSQL then needs a restart.
+      - With O(state=present), add the library to C(shared_preload_libraries) with C(ALTER SYSTEM). PostgreSQL then needs a restart.
     type: bool
     default: false
   purge:
     description:
-      - With O(state=absent), drop the role C(residency_admin), too, when no database has the extension any more.
+      - With O(state=absent), also drop the role C(residency_admin) if no database has the extension any more.
     type: bool
     default: false
   wait_timeout:
     description:
-      - Seconds that a standby waits for what its primary has, for all databases together.
+      - Seconds that a standby waits for the primary's changes, for all databases together.
     type: int
     default: 30
 attributes:
@@ -73,17 +73,17 @@ attributes:
   idempotent:
     support: full
 notes:
-  - The login role has to be a superuser, because the extension is a library in C.
+  - The login role must be a superuser, because the extension is a library in C.
 """
 
 EXAMPLES = r"""
-- name: Create or update it in every database
+- name: Create or update the extension in every database
   pgfleet.cache.residency_extension:
     databases: [all]
   become: true
   become_user: postgres
 
-- name: Take it away from one
+- name: Drop the extension from one database
   pgfleet.cache.residency_extension:
     databases: [sales]
     state: absent
@@ -93,7 +93,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What was done, in one sentence.
+  description: Summary in one sentence.
   returned: always
   type: str
   sample: Created or updated the extension in sales.
@@ -108,7 +108,7 @@ version:
   type: str
   sample: 0.3.0
 databases:
-  description: What is in each database.
+  description: The extension in each database.
   returned: always
   type: list
   elements: dict
@@ -117,22 +117,22 @@ databases:
       description: The database.
       type: str
     schema_before:
-      description: Schema that it was in before. V(null) where it was not.
+      description: Previous schema of the extension. V(null) if the database did not have it.
       type: str
     schema:
-      description: Schema of the extension. V(null) where it is not.
+      description: Schema of the extension. V(null) if the database does not have it.
       type: str
     version_before:
-      description: Version that was there before. V(null) where it was not.
+      description: Previous version. V(null) if the database did not have it.
       type: str
     version:
-      description: Version that is there now, or would be.
+      description: Present version, or the version that would be present.
       type: str
     changed:
-      description: Whether it was created, updated, moved or dropped, or would be.
+      description: Whether the extension was, or would be, created, updated, moved or dropped.
       type: bool
     problem:
-      description: Why it failed there.
+      description: Reason of a failure in this database.
       type: str
   sample:
     - database: sales
@@ -149,7 +149,7 @@ left_out:
   elements: str
   sample: [template0, template1]
 needed_by:
-  description: With O(state=absent), the databases that still have the extension, or cannot be asked.
+  description: With O(state=absent), the databases that still have the extension, or that cannot be queried.
   returned: always
   type: list
   elements: str
@@ -167,16 +167,18 @@ queries:
   sample: ["CREATE EXTENSION pg_residency SCHEMA public"]
 """
 
+from functools import partial
 from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import module_argument_spec
-from ansible_collections.pgfleet.cache.plugins.module_utils._extension import empty_result, manage
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
+from ansible_collections.pgfleet.cache.plugins.module_utils._options import options_of
+from ansible_collections.pgfleet.cache.plugins.module_utils._residency_extension import Options, empty_result, manage
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
-    return manage(module.params, module.check_mode)
+    return manage(options_of(Options, module.params), partial(connect, module.params), module.check_mode)
 
 
 def main() -> None:

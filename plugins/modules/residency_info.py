@@ -8,14 +8,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: residency_info
-short_description: See what both caches of a PostgreSQL cluster hold, what is saved and what is being restored
+short_description: Return what both caches of a PostgreSQL cluster hold, its snapshots and its restore jobs
 version_added: 0.1.0
 description:
-  - Tells what of each database, relation and segment is in the operating system's page cache, in C(shared_buffers) and in
-    both, of all databases in one task, and which snapshots and restore jobs there are.
-  - Waits, if asked to, until enough of a snapshot is resident, so that a play goes on, or a load balancer's probe succeeds,
-    only where it is warm.
-  - With PostgreSQL stopped and O(data_directory) named, it tells by file what the page cache holds. That needs neither a login
+  - Returns how much of each database, relation and segment is in the operating system's page cache, in C(shared_buffers) and in
+    both, for all databases in one task. Also returns the snapshots and the restore jobs.
+  - With O(wait), waits until enough of a snapshot is resident, so that a play continues, or a load balancer's probe succeeds,
+    only if the host is warm.
+  - If PostgreSQL is stopped and O(data_directory) is set, returns by file what the page cache holds. This needs neither a login
     nor the extension.
 author:
   - The pgfleet.cache authors (@pgfleet)
@@ -26,61 +26,61 @@ extends_documentation_fragment:
 options:
   subset:
     description:
-      - What to tell. V(databases) means both caches by database, V(relations) and V(segments) those of which most is cached,
-        V(buffers) the shared buffers of one O(relation), V(snapshots) and V(jobs) what is saved and restored.
-      - V(capabilities) means what this host offers and limits, which are the kernel, the file systems and devices below the
-        data, and the memory that PostgreSQL's cgroup may use. It has to run on that host, as the owner of the data directory or as
-        root. Where the module may not enter the data directory, a warning says why, and the devices below it are V(null).
+      - Which information to return. V(databases) means both caches by database, V(relations) and V(segments) those with the most cached,
+        V(buffers) the shared buffers of one O(relation), V(snapshots) the snapshots, and V(jobs) the restore jobs.
+      - V(capabilities) means the capabilities and limits of this host, that is the kernel, the file systems and devices of the
+        data, and the memory that PostgreSQL's cgroup may use. The module must run on that host, as the owner of the data directory or as
+        root. If it may not enter the data directory, a warning gives the reason, and the devices are V(null).
     type: list
     elements: str
     choices: [databases, relations, segments, buffers, snapshots, jobs, capabilities]
     default: [databases, relations, snapshots, jobs]
   databases:
     description:
-      - Shell patterns for the names of the databases to tell about. None mean all. The shared catalogs belong to no database, and
-        fit only V(*).
-      - With V(buffers) in O(subset), the one database of O(relation). It has to have the extension. Without it, O(login_db).
+      - Shell patterns for the names of the databases to return. An empty list means all. The shared catalogs belong to no database;
+        only V(*) matches them.
+      - With V(buffers) in O(subset), the single database of O(relation), which must have the extension. By default, O(login_db).
     type: list
     elements: str
     default: []
   relations:
     description:
-      - Shell patterns for the names of the relations to tell about in RV(relations) and RV(segments), as in
-        M(pgfleet.cache.residency_restore). None mean all.
-      - With them every relation has to be named first, which takes some seconds where there are 100,000.
+      - Shell patterns for the names of the relations to return in RV(relations) and RV(segments), as in
+        M(pgfleet.cache.residency_restore). An empty list means all.
+      - With patterns, the module looks up the names of all relations first, which takes some seconds for 100,000 relations.
     type: list
     elements: str
     default: []
   relation:
     description:
-      - The relation whose buffers to tell, as SQL spells it.
+      - Relation whose buffers to return, as SQL spells it.
     type: str
   sort:
     description:
-      - What of RV(relations) and RV(segments) comes first. V(page_cache) and V(shared_buffers) mean that of which most is there,
-        V(percent) that of which the largest part is in either, V(dirty) that of which most is dirty.
-      - Segments are sorted by the page cache where V(shared_buffers) is asked for.
+      - Sort order of RV(relations) and RV(segments), descending. V(page_cache) and V(shared_buffers) sort by the blocks in that cache,
+        V(percent) by the percentage in either cache, V(dirty) by the dirty blocks.
+      - With V(shared_buffers), segments are sorted by the page cache.
     type: str
     choices: [page_cache, shared_buffers, percent, dirty]
     default: page_cache
   limit:
     description:
-      - At most this many relations, segments, buffers and jobs, up to 1000.
+      - Maximum number of relations, segments, buffers and jobs, up to 1000.
     type: int
     default: 20
   snapshot:
     description:
-      - A snapshot whose RV(residency) is to be told. V(warm) means the generation of C(warm) that the server calls current, which is
+      - Snapshot whose RV(residency) to return. V(warm) means the current generation of C(warm), which is
         the newest that is not thin. V(warm@3) means its third.
     type: str
   min_residency:
     description:
-      - Percent of the blocks of O(snapshot) that still exist which are enough.
+      - Percent of the existing blocks of O(snapshot) that must be resident.
     type: float
     default: 90
   wait:
     description:
-      - Whether to wait until O(min_residency) of O(snapshot) is resident, and to fail if it is not by then.
+      - Wait until O(min_residency) of O(snapshot) is resident. Fail if it is not after O(wait_timeout).
     type: bool
     default: false
   wait_timeout:
@@ -95,29 +95,29 @@ options:
     default: 1
   data_directory:
     description:
-      - The cluster's data directory. Only needed when PostgreSQL is stopped, and for V(capabilities) without a login.
-      - Required for root that asks for V(capabilities) with a login over TCP, where the server's word would be all there is. Over a Unix
-        socket the kernel names the process that listens there, and root checks that this process runs in the directory that the server
+      - The cluster's data directory. Only needed if PostgreSQL is stopped, and for V(capabilities) without a login.
+      - Required if root requests V(capabilities) with a login over TCP, because only the server could name the directory. Over a Unix
+        socket, the kernel identifies the listening process, and root checks that this process runs in the directory that the server
         names.
     type: path
 attributes:
   check_mode:
     support: full
     details:
-      - Changes nothing anyway. Where the extension is not installed yet, says so in a warning and tells nothing.
+      - The module never changes anything. If the extension is not installed yet, it warns and returns no information.
   diff_mode:
     support: none
   idempotent:
     support: full
 notes:
-  - It needs the rights of C(pg_monitor). By file, and for V(capabilities), run it as the owner of the data directory.
+  - Requires the rights of C(pg_monitor). To read files, and for V(capabilities), run it as the owner of the data directory.
 seealso:
   - module: pgfleet.cache.residency_restore
   - module: pgfleet.cache.residency_snapshot
 """
 
 EXAMPLES = r"""
-- name: Look into both caches, all databases, the ten relations of which most is in shared buffers
+- name: Show both caches of all databases, and the ten relations with the most blocks in shared buffers
   pgfleet.cache.residency_info:
     subset: [databases, relations]
     sort: shared_buffers
@@ -136,7 +136,7 @@ EXAMPLES = r"""
   become: true
   become_user: postgres
 
-- name: The buffers of one relation
+- name: Show the buffers of one relation
   pgfleet.cache.residency_info:
     subset: [buffers]
     databases: [postgres_air]
@@ -144,7 +144,7 @@ EXAMPLES = r"""
   become: true
   become_user: postgres
 
-- name: What survived the shutdown in the page cache
+- name: Show what is in the page cache after a shutdown
   pgfleet.cache.residency_info:
     data_directory: /var/lib/postgresql/15/main
   become: true
@@ -153,7 +153,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What there is, in a sentence or two.
+  description: Summary in one or two sentences.
   returned: always
   type: str
   sample: "176 MB of 496 MB are in the page cache, 64.0 MB in shared buffers, 992 kB in both. 2 snapshots. 1 job."
@@ -163,12 +163,12 @@ server:
   type: str
   sample: running
 data_directory:
-  description: The data directory, where it was named or asked for. Otherwise V(null).
+  description: The data directory, if it was set or requested. Otherwise V(null).
   returned: always
   type: str
   sample: null
 total:
-  description: All databases of O(databases) together. V(null) unless databases, relations or segments are told.
+  description: Sum of all databases in O(databases). V(null) unless databases, relations or segments are returned.
   returned: always
   type: dict
   contains:
@@ -185,7 +185,7 @@ total:
       description: Blocks of these in both.
       type: int
     dirty_in_page_cache:
-      description: Blocks of these that are not yet written to disk, V(null) where the kernel does not tell.
+      description: Blocks of these that are not yet written to disk. V(null) if the kernel does not report it.
       type: int
     dirty_in_shared_buffers:
       description: Blocks of these that are not yet written to the page cache.
@@ -202,16 +202,16 @@ total:
     dirty_in_shared_buffers: 0
     percent: 48.2
 databases:
-  description: The databases, those first of which most is cached. Each has the keys of RV(total), and these.
+  description: The databases, those with the most cached first. Each has the keys of RV(total), and these.
   returned: always
   type: list
   elements: dict
   contains:
     database:
-      description: Its name, V(null) where it has none.
+      description: Name of the database. V(null) if there is none.
       type: str
     database_oid:
-      description: Its OID, 0 for the shared catalogs, V(null) for buffers that hold nothing.
+      description: OID of the database, 0 for the shared catalogs, V(null) for unused buffers.
       type: int
     kind:
       description: C(database), C(shared catalogs) or C(unused buffers).
@@ -239,8 +239,8 @@ databases:
       percent: 93.54
 relations:
   description:
-    - At most O(limit) relations with all their forks, sorted as O(sort) says. Each has the keys of RV(total), and these.
-    - With PostgreSQL stopped they are called what they were when the newest snapshot was taken.
+    - At most O(limit) relations with all their forks, sorted by O(sort). Each has the keys of RV(total), and these.
+    - If PostgreSQL is stopped, their names are those in the newest snapshot.
   returned: always
   type: list
   elements: dict
@@ -249,7 +249,7 @@ relations:
       description: Database, V(null) for shared catalogs.
       type: str
     relation:
-      description: Schema and name, as SQL spells them. V(null) when nobody knows.
+      description: Schema and name, as SQL spells them. V(null) if unknown.
       type: str
     kind:
       description: Kind of relation.
@@ -282,7 +282,7 @@ relations:
       dirty_in_shared_buffers: 0
       percent: 56.62
 segments:
-  description: At most O(limit) segment files. Each has the keys that name a relation in RV(relations), and these.
+  description: At most O(limit) segment files. Each has the keys that identify a relation in RV(relations), and these.
   returned: always
   type: list
   elements: dict
@@ -300,7 +300,7 @@ segments:
       description: Blocks of these in the page cache.
       type: int
     dirty_in_page_cache:
-      description: Blocks of these that are not yet written to disk, V(null) where the kernel does not tell.
+      description: Blocks of these that are not yet written to disk. V(null) if the kernel does not report it.
       type: int
     percent:
       description: Percent of the blocks that are in the page cache.
@@ -320,7 +320,7 @@ segments:
       dirty_in_page_cache: 0
       percent: 56.32
 buffers:
-  description: The shared buffers that hold O(relation). V(null) unless asked for.
+  description: The shared buffers that hold O(relation). V(null) unless requested.
   returned: always
   type: dict
   contains:
@@ -341,19 +341,19 @@ buffers:
       type: int
       sample: 0
     usage_counts:
-      description: How many blocks have which usage count, from 0 to 5. The clock sweep counts it down, and evicts at 0.
+      description: Number of blocks for each usage count, from 0 to 5. The clock sweep decrements the count, and evicts at 0.
       type: list
       elements: dict
       sample: [{usage_count: 2, blocks: 1}, {usage_count: 3, blocks: 8}, {usage_count: 5, blocks: 6}]
     buffers:
-      description: At most O(limit) of the buffers, those first that are used most.
+      description: At most O(limit) of the buffers, the most used first.
       type: list
       elements: dict
       sample: [{fork: main, block: 0, dirty: false, usage_count: 5}]
 snapshots:
   description:
     - All snapshots, with the keys of RV(pgfleet.cache.residency_snapshot#module:snapshot).
-    - With PostgreSQL stopped, only what their files tell, which is name, generation, file_bytes and digest; the rest is V(null).
+    - If PostgreSQL is stopped, only name, generation, file_bytes and digest are known; the rest is V(null).
   returned: always
   type: list
   elements: dict
@@ -381,9 +381,9 @@ snapshots:
       age: 42.7
 jobs:
   description:
-    - At most O(limit) restore jobs, the newest first, or V(null) with PostgreSQL stopped. Counts are blocks of 8 KiB, as in
-      M(pgfleet.cache.residency_restore). RV(ignore:wanted) are those that the whole job is to bring back, RV(ignore:settled) those of
-      them that have come to an end so far. RV(ignore:planned) is an older name of RV(ignore:wanted).
+    - At most O(limit) restore jobs, the newest first. V(null) if PostgreSQL is stopped. Counts are blocks of 8 KiB, as in
+      M(pgfleet.cache.residency_restore). RV(ignore:wanted) are the blocks that the job is to restore, RV(ignore:settled) those of
+      them that it has finished so far. RV(ignore:planned) is an older name of RV(ignore:wanted).
   returned: always
   type: list
   elements: dict
@@ -411,7 +411,7 @@ jobs:
       message: null
 capabilities:
   description:
-    - What this host offers and limits. V(null) unless asked for.
+    - Capabilities and limits of this host. V(null) unless requested.
   returned: always
   type: dict
   contains:
@@ -434,7 +434,7 @@ capabilities:
     locations:
       description:
         - The data directory and each tablespace outside it, with file system and device, read-ahead, how much of one
-          request to read ahead the kernel serves, and whether C(cachestat(2\)) is there and tells the truth.
+          read-ahead request the kernel serves, and whether V(cachestat(2\)) is available and reports correct counts.
       type: list
       elements: dict
       sample:
@@ -451,7 +451,7 @@ capabilities:
           cachestat_honest: true
           large_folios: null
     cgroup:
-      description: PostgreSQL's cgroup, which is charged for the page cache that it fills, and its limits.
+      description: PostgreSQL's cgroup, to which the page cache that it fills is charged, and the limits of the cgroup.
       type: dict
       sample:
         version: 1
@@ -464,11 +464,11 @@ capabilities:
         limited_by: null
         used_bytes: 2430033920
     proactive_reclaim:
-      description: What takes pages out of the page cache although nobody needs the memory.
+      description: Mechanisms that reclaim pages although memory is free.
       type: dict
       sample: {kdamonds: 1, memory_high_bytes: null}
 residency:
-  description: How much of O(snapshot) is resident, which is in either cache. V(null) without it.
+  description: How much of O(snapshot) is resident, that is in either cache. V(null) without O(snapshot).
   returned: always
   type: dict
   contains:
@@ -489,11 +489,11 @@ residency:
       type: int
       sample: 3722
     gone:
-      description: Blocks of these that do not exist any more.
+      description: Blocks of these that no longer exist.
       type: int
       sample: 14304
     residency:
-      description: Percent of the blocks that still exist which are resident.
+      description: Percent of the existing blocks that are resident.
       type: float
       sample: 92.43
     gone_percent:
@@ -501,12 +501,12 @@ residency:
       type: float
       sample: 22.52
 reached:
-  description: Whether that is at least O(min_residency). V(null) without O(snapshot).
+  description: Whether RV(residency.residency) is at least O(min_residency). V(null) without O(snapshot).
   returned: always
   type: bool
   sample: true
 queries:
-  description: Statements that changed something, of which there are none.
+  description: Statements that changed something. Always empty.
   returned: always
   type: list
   elements: str
@@ -517,7 +517,7 @@ from contextlib import closing
 from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _data_directory, _info, _page_cache
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _data_directory, _page_cache, _residency_info
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     Session,
     attach_extension,
@@ -532,7 +532,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "subset": {
         "type": "list",
         "elements": "str",
-        "choices": list(_info.SUBSETS),
+        "choices": list(_residency_info.SUBSETS),
         "default": ["databases", "relations", "snapshots", "jobs"],
     },
     "databases": {"type": "list", "elements": "str", "default": []},
@@ -551,18 +551,18 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
     params = module.params
-    options = _info.Options(**{option: params[option] for option in OPTIONS})
-    _info.check_options(options)
+    options = _residency_info.Options(**{option: params[option] for option in OPTIONS})
+    _residency_info.check_options(options)
     if options.data_directory is not None:
         if not options.needs_login:
-            return _info.of_host(options.data_directory, _capabilities.collect)
+            return _residency_info.of_host(options.data_directory, _capabilities.collect)
         if _page_cache.postmaster_pid(options.data_directory) is None:
             directory = _data_directory.opened(options.data_directory)
-            return dict(directory.run_as_owner(lambda dummy: _info.of_files(directory.path, options, _capabilities.collect), {}))
+            return dict(directory.run_as_owner(lambda dummy: _residency_info.of_files(directory.path, options, _capabilities.collect), {}))
     try:
         with closing(_connect(params)) as session:
             attach_extension(session)
-            return _info.of_server(
+            return _residency_info.of_server(
                 session,
                 options,
                 lambda database: connect_with_extension(params, database),
@@ -571,7 +571,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     except NotInstalledError as error:
         if not module.check_mode:
             raise
-        return dict(_info.empty_result(), msg="Nothing can be seen before the extension is installed.", warnings=[str(error)])
+        return dict(_residency_info.empty_result(), msg="Nothing can be reported before the extension is installed.", warnings=[str(error)])
 
 
 def _connect(params: Dict[str, Any]) -> Session:
@@ -580,12 +580,12 @@ def _connect(params: Dict[str, Any]) -> Session:
     except NotRunningError as error:
         if params["data_directory"] is not None:
             raise
-        raise ResidencyError("%s With PostgreSQL stopped, name its data_directory." % error) from error
+        raise ResidencyError("%s If PostgreSQL is stopped, set data_directory." % error) from error
 
 
 def main() -> None:
     module = Module(argument_spec=module_argument_spec(**OPTIONS), supports_check_mode=True)
-    finish(module, run, _info.empty_result())
+    finish(module, run, _residency_info.empty_result())
 
 
 if __name__ == "__main__":

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: residency_package
-short_description: Check the library that a build has made, and assemble a Debian package of it
+short_description: Check the library of a build, and assemble a Debian package from it
 version_added: 0.2.0
 description:
   - The role P(pgfleet.cache.cache_extension#role) runs it. There is no need to call it in a play.
   - A build on a host contributes one file, the library. On that host, with O(library), this module reads it without following
-    a link or waiting for a pipe, and returns it. On the controller, with O(content), it writes it to O(dest) or assembles O(package).
-    Both check that it is a shared object of at most 8 MiB.
-  - With O(package) it assembles a Debian package. All but the library comes from O(sources) on the controller. The package has
+    a link or waiting for a pipe, and returns it. On the controller, with O(content), the module writes it to O(dest) or assembles O(package).
+    In both cases the module checks that it is a shared object of at most 8 MiB.
+  - O(package) assembles a Debian package. Everything except the library comes from O(sources) on the controller. The package has
     no maintainer script, no configuration file and no trigger, and root owns its files. The same input gives the same bytes.
-  - With O(package) alone it verifies a package that was kept. It takes the library in it, assembles the package again, and
+  - O(package) alone verifies an existing package. The module extracts its library, assembles the package again, and
     compares the bytes.
 author:
   - The pgfleet.cache authors (@pgfleet)
@@ -26,12 +26,12 @@ extends_documentation_fragment:
 options:
   library:
     description:
-      - File with the library that was built. Without O(package), the module returns it as RV(content).
+      - File of the built library. Without O(package), the module returns it as RV(content).
       - Mutually exclusive with O(content).
     type: path
   content:
     description:
-      - The library in Base64, as the module returned it on the host that built it. Requires O(dest) or O(package).
+      - The library in Base64, as the module returned it on the build host. Requires O(dest) or O(package).
     type: str
   dest:
     description:
@@ -39,8 +39,8 @@ options:
     type: path
   package:
     description:
-      - File of the Debian package. A verified package that is there already is kept.
-      - Without O(library) and O(content) it is verified.
+      - File of the Debian package. An existing package that passes verification is kept.
+      - Without O(library) and O(content), the package is only verified.
     type: path
   sources:
     description:
@@ -60,7 +60,7 @@ options:
     type: str
   architecture:
     description:
-      - Architecture of the package, in C(dpkg)'s words. Required with O(package); the library has to be for it.
+      - Architecture of the package, as C(dpkg) names it. Required with O(package). The library must be built for it.
     type: str
 attributes:
   check_mode:
@@ -82,7 +82,7 @@ EXAMPLES = r"""
   no_log: true
   register: built
 
-- name: Assemble a package of it on the controller
+- name: Assemble a package from it on the controller
   pgfleet.cache.residency_package:
     content: "{{ built.content }}"
     package: ~/.cache/pgfleet/postgresql-15-pg-residency_0.3.0_amd64.deb
@@ -93,7 +93,7 @@ EXAMPLES = r"""
     architecture: amd64
   delegate_to: localhost
 
-- name: Verify a package that was kept
+- name: Verify an existing package
   pgfleet.cache.residency_package:
     package: ~/.cache/pgfleet/postgresql-15-pg-residency_0.3.0_amd64.deb
     sources: files/pg_residency
@@ -106,17 +106,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What was found or made, in one sentence.
+  description: Summary in one sentence.
   returned: always
   type: str
   sample: /root/.cache/pgfleet/postgresql-15-pg-residency_0.3.0_amd64.deb is verified.
 verified:
-  description: Whether the package is there, and is what this collection makes of its library. V(false) in check mode when it would be made.
+  description: Whether the package exists and equals what this collection assembles from its library. V(false) in check mode if it would be assembled.
   returned: always
   type: bool
   sample: true
 sha256:
-  description: SHA-256 of the package, or of the library where no package was asked for. V(null) when it is not verified.
+  description: SHA-256 of the package, or of the library if no package was requested. V(null) if it is not verified.
   returned: always
   type: str
   sample: 46917a74d3d9ac7b2e5d7b0b7ce9d17b24c2f9d91b1b8d9a1ab4bc6a31e7f1c5
@@ -126,7 +126,7 @@ content:
   type: str
   sample: f0VMRgIBAQAAAAAAAAAAAAMAPgABAAAA
 md5sums:
-  description: MD5 and path of each file in the package, as C(dpkg) keeps them.
+  description: MD5 and path of each file in the package, in C(dpkg)'s format.
   returned: always
   type: list
   elements: str
@@ -147,12 +147,13 @@ diff:
 from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pgfleet.cache.plugins.module_utils._package import KIND_OPTIONS, empty_result, package
+from ansible_collections.pgfleet.cache.plugins.module_utils._options import options_of
+from ansible_collections.pgfleet.cache.plugins.module_utils._residency_package import KIND_OPTIONS, Options, empty_result, package
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
-    return package(module.params, module.check_mode)
+    return package(options_of(Options, module.params), module.check_mode)
 
 
 def main() -> None:

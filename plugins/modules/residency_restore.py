@@ -8,17 +8,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: residency_restore
-short_description: Bring a snapshot's blocks back into the page cache, and check that they are there
+short_description: Restore a snapshot's blocks into the page cache, and check that they are resident
 version_added: 0.1.0
 description:
-  - Starts a restore job in the server, or finds the one that restores this snapshot already, waits for it, and counts
+  - Starts a restore job in the server, or finds the job that already restores this snapshot, waits for it, and counts
     what is resident afterwards. Resident means in the operating system's page cache or in C(shared_buffers).
-  - Fails when less than O(min_residency) is resident or more than O(max_gone) is gone, and names the coldest relations.
-  - The job runs in a background worker of PostgreSQL. It needs no connection, and ends with O(wait_timeout) at the latest.
-  - One that restores the same already is waited for. One that restores something else, or in another way, is an error.
-  - O(relations) and O(databases) choose what of the snapshot is brought back, and counted, and in which order. They go by
-    the names that M(pgfleet.cache.residency_snapshot) keeps with a snapshot.
-  - While it waits, it prints a line per host every 10 % or 30 seconds, unless the task is asynchronous.
+  - Fails if less than O(min_residency) is resident or more than O(max_gone) is gone, and names the coldest relations.
+  - The job runs in a background worker of PostgreSQL. It needs no connection, and stops after O(wait_timeout) at the latest.
+  - A running job that restores the same is waited for. A running job that restores something else, or with other options, is an error.
+  - O(relations) and O(databases) select the part of the snapshot that is restored and counted, and its order. They match
+    the names that M(pgfleet.cache.residency_snapshot) saves with a snapshot.
+  - While waiting, the module prints a line per host every 10 % or 30 seconds, unless the task is asynchronous.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -28,61 +28,79 @@ extends_documentation_fragment:
 options:
   name:
     description:
-      - Name of the snapshot. V(warm) means the generation of C(warm) that the server calls current, which is the newest that is not
-        thin (M(pgfleet.cache.residency_snapshot)). V(warm@3) means its third. Newer thin ones are named in a warning.
+      - Name of the snapshot. V(warm) means the current generation of C(warm), which is the newest that is not
+        thin (M(pgfleet.cache.residency_snapshot)). V(warm@3) means its third. A warning names newer thin generations.
       - Required unless O(job) is given.
     type: str
+  lease_file:
+    description:
+      - File of this host's lease, as M(pgfleet.cache.host_record) keeps it. While a rolling restart, a cold test or an installation holds the
+        lease, no job is started. O(job) and check mode ignore it.
+    type: path
+    version_added: 0.3.0
+  lease_id:
+    description:
+      - The C(id) of the caller's own lease, which does not prevent the job.
+    type: str
+    default: ""
+    version_added: 0.3.0
+  take_over:
+    description:
+      - Owner of a lease that does not prevent the job either, because its run is known to have ended.
+    type: str
+    default: ""
+    version_added: 0.3.0
   job:
     description:
       - Wait for this job, whether it still runs or not, and start none.
-      - What it was started for is counted then, unless O(relations) or O(databases) choose.
+      - Unless O(relations) or O(databases) are given, the selection that the job was started with is counted.
     type: int
   relations:
     description:
       - Shell patterns (V(*), V(?), V([abc])) for the names of relations, such as V(public.boarding_pass), V(boarding_*) or
-        V(reporting.*). Only these are restored, and only these count. None mean all.
-      - A pattern without a schema fits the relation in any. A name that SQL quotes may be given with its quotes or without.
-      - A table means its indexes and its TOAST too, a partitioned table its partitions. An index means only itself.
-      - A pattern that fits nothing is a warning; it is an error when all of them do.
+        V(reporting.*). Only these relations are restored and counted. An empty list means all.
+      - A pattern without a schema matches the relation in any schema. A name that SQL quotes may be given with or without its quotes.
+      - A table includes its indexes and its TOAST, a partitioned table its partitions. An index means only itself.
+      - A pattern that matches nothing causes a warning, and an error if no pattern matches.
     type: list
     elements: str
     default: []
   databases:
     description:
-      - Shell patterns for the names of databases. None mean all. The shared catalogs belong to no database, and fit only V(*).
+      - Shell patterns for the names of databases. An empty list means all. The shared catalogs belong to no database; only V(*) matches them.
     type: list
     elements: str
     default: []
   order:
     description:
-      - What comes first of what O(relations) and O(databases) choose, should budget or time not reach for all.
-      - V(listed) means what fits the first pattern of O(relations) before what fits the second, and so on, then likewise by
-        O(databases), and the hottest segments first among those of one pattern. V(*) as the last pattern means all the rest.
-      - V(hottest) means the hottest segments first whichever pattern they fit, as is done without patterns.
+      - Order in which to load what O(relations) and O(databases) select, in case budget or time do not suffice for all.
+      - V(listed) loads what matches the first pattern of O(relations) before what matches the second, and so on, then likewise by
+        O(databases), and within one pattern the hottest segments first. V(*) as the last pattern means all the rest.
+      - V(hottest) loads the hottest segments first, whichever pattern they match, as without patterns.
     type: str
     choices: [listed, hottest]
     default: listed
   rewritten:
     description:
-      - What to do about relations whose files are others now, because of C(VACUUM FULL), C(CLUSTER), C(REINDEX),
-        C(REFRESH MATERIALIZED VIEW), C(TRUNCATE) or because they were made anew under the same name.
-      - With V(skip) their blocks are gone. With V(load) they are loaded whole, if at least half of them was cached, and count
-        with the size that they have now.
-      - The names that are saved with a snapshot tell which relation has which files now. One that was taken before version 0.3.0 of
-        the extension has none, and neither has one of a database that allowed no connections. A warning says so.
+      - Whether to skip relations rewritten since the snapshot, or to load them whole. C(VACUUM FULL), C(CLUSTER), C(REINDEX),
+        C(REFRESH MATERIALIZED VIEW) and C(TRUNCATE) rewrite a relation. A new relation under the same name counts as rewritten, too.
+      - With V(skip) their blocks are gone. With V(load) a relation is loaded whole if at least half of it was cached, and counts
+        with its present size.
+      - The names saved with a snapshot identify the present files of a relation. A snapshot taken before version 0.3.0 of
+        the extension has no names, nor has a snapshot those of a database that allowed no connections. A warning reports this.
     type: str
     choices: [skip, load]
     default: skip
   fallback_relations:
     description:
-      - Shell patterns as in O(relations). As long as there is no snapshot of this name, these relations are loaded whole, of the
-        databases that O(databases) choose. Otherwise they mean nothing.
+      - Shell patterns as in O(relations). As long as no snapshot of this name exists, these relations are loaded whole, in the
+        databases that O(databases) select. Otherwise this option has no effect.
     type: list
     elements: str
     default: []
   min_residency:
     description:
-      - Percent of the snapshot's blocks that still exist which must be resident afterwards.
+      - Percent of the snapshot's existing blocks that must be resident afterwards.
     type: float
     default: 90
   max_gone:
@@ -90,18 +108,24 @@ options:
       - Percent of the snapshot's blocks that may be gone, because a relation was dropped, truncated or rewritten.
     type: float
     default: 20
+  digest:
+    description:
+      - Refuse a snapshot with a digest other than this one, which M(pgfleet.cache.residency_snapshot) returned. A standby that was created
+        from its primary since then has the primary's snapshots under the same names.
+    type: str
+    version_added: 0.3.0
   max_age:
     description:
-      - Refuse a snapshot that is older than this, such as V(36h) or V(7d), before anything is loaded, in check mode too. The units are
-        V(s), V(min), V(h), V(d) and V(w); a plain number is of seconds.
-      - The age is by the clock of the server. With O(job) it is not checked.
+      - Refuse a snapshot older than this, such as V(36h) or V(7d), before anything is loaded, also in check mode. Units are
+        V(s), V(min), V(h), V(d) and V(w); a plain number means seconds.
+      - The age is measured by the server's clock. With O(job) it is not checked.
     type: str
     version_added: 0.2.0
   budget:
     description:
       - Load no more than this, such as V(2GB). Units are powers of 1024.
-      - It is an upper bound. The job never loads more than what fits into the memory that is free or easily freed, as measured when it
-        starts, with this option or without.
+      - This is an upper bound. With or without it, the job never loads more than fits into the memory that is free or easily freed when
+        it starts.
     type: str
   rate:
     description:
@@ -109,65 +133,65 @@ options:
     type: str
   deadline:
     description:
-      - A date and time with its zone at which the job ends, complete or not, such as V(2026-11-21 06:00+01:00) or, where the
+      - Date and time with time zone at which the job stops, complete or not, such as V(2026-11-21 06:00+01:00) or, if the
         host's Python is 3.9 or newer, V(2026-11-21 06:00 Europe/Berlin).
-      - Beforehand it is said whether a job will be done by then, at the rate that the newest three jobs without a O(rate) had, or that
-        no former job tells a rate. Unless it will be, that is a warning.
-      - Restores of several clusters on one machine come one after the other, which nobody adds up here.
+      - The module estimates completion from the rate of the newest three jobs without O(rate). It warns if the job would not meet the
+        deadline, or if no former job gives a rate.
+      - Restores of several clusters on one host run one after the other. The estimate does not add them up.
     type: str
   aggressive:
     description:
-      - Whether nobody needs the disk yet, so that the job may take all of it. Otherwise it keeps little in flight while others
-        use the disk too, and they hardly notice.
+      - Use the full bandwidth of the disk; only while the server takes no traffic. Otherwise the job keeps few requests in
+        flight while others use the disk, so that it hardly delays them.
     type: bool
     default: false
   max_io_pressure:
     description:
-      - Percent of the time that anybody on the host may wait for a disk (C(/proc/pressure/io)), from 1 to 100. Beyond that the job
-        slows down, to 8 MB a second at the least, and goes faster again when it can.
+      - Maximum I/O pressure of the host (C(/proc/pressure/io)), the percent of time in which some task waits for a disk, from 1 to 100.
+        Above it the job slows down, to no less than 8 MB per second. Below it the job speeds up again.
     type: int
   shared_buffers:
     description:
-      - Whether C(shared_buffers) are to be filled again too, after the page cache, with what they held, as far as there are unused
-        buffers. A worker per database reads them, what had been used most first.
+      - After the page cache, also fill C(shared_buffers) with the blocks that they held, as far as there are unused
+        buffers. One worker per database reads them, the most used first.
     type: bool
     default: false
   wait:
     description:
-      - Whether to wait for the job. If not, the result says how far it is, and neither O(min_residency) nor O(max_gone)
-        is checked, unless the job has ended or there was nothing to load.
+      - Whether to wait for the job. If not, the result contains its progress, and O(min_residency) and O(max_gone)
+        are checked only if the job has ended or there was nothing to load.
     type: bool
     default: true
   wait_timeout:
     description:
-      - Seconds after which a job that is started here ends by itself, and after which this module stops waiting.
+      - Seconds after which a job that this task starts stops, and after which the module stops waiting.
     type: int
     default: 3600
   wait_sleep:
     description:
-      - Seconds between two looks at the job.
+      - Seconds between two checks of the job.
     type: float
     default: 1
   waited:
     description:
-      - RV(waited) of the task that started O(job). Without it, a job that waited for another restore before this task began does not
-        know that any more.
+      - RV(waited) of the task that started O(job). Without it, the result does not show that the job waited for another restore before this
+        task began.
     type: dict
     version_added: 0.2.0
 attributes:
   check_mode:
     support: full
     details:
-      - Starts nothing and says what would be loaded, from which relations, and how long that would take.
-      - Where the extension is not installed yet, says so in a warning and predicts a change.
+      - Starts nothing, and reports what would be loaded, from which relations, and how long that would take.
+      - If the extension is not installed yet, warns and predicts a change.
   diff_mode:
     support: full
     details:
-      - Shows how much of each relation was and is resident, or would be, of at most 20.
+      - Shows how much of each relation was and is, or would be, resident, for at most 20 relations.
   idempotent:
     support: full
     details:
-      - No job is started when everything that still exists is resident, unless O(shared_buffers) are to be filled.
+      - Starts no job if all existing blocks are resident, unless O(shared_buffers) are to be filled.
   async:
     description: Supports being used with the C(async) keyword.
     support: full
@@ -184,14 +208,14 @@ EXAMPLES = r"""
   become: true
   become_user: postgres
 
-- name: Restore only what was saved since yesterday noon, and refuse anything older
+- name: Refuse a snapshot older than 36 hours
   pgfleet.cache.residency_restore:
     name: warm
     max_age: 36h
   become: true
   become_user: postgres
 
-- name: Restore gently, beside production traffic
+- name: Restore slowly, during production traffic
   pgfleet.cache.residency_restore:
     name: warm
     rate: 100MB
@@ -199,7 +223,7 @@ EXAMPLES = r"""
   become: true
   become_user: postgres
 
-- name: As fast as the disk gives, before clients are let in, shared buffers too
+- name: Restore both caches at full bandwidth, before the server takes traffic
   pgfleet.cache.residency_restore:
     name: warm
     aggressive: true
@@ -207,7 +231,7 @@ EXAMPLES = r"""
   become: true
   become_user: postgres
 
-- name: The tables of tonight's reports first, then everything else, before six
+- name: Restore the tables of tonight's reports first, then everything else, before six
   pgfleet.cache.residency_restore:
     name: warm
     databases: [postgres_air]
@@ -216,7 +240,7 @@ EXAMPLES = r"""
   become: true
   become_user: postgres
 
-- name: Also where tables were rewritten overnight, and where nobody has taken a snapshot yet
+- name: Load rewritten tables whole, and two tables where no snapshot exists yet
   pgfleet.cache.residency_restore:
     name: warm
     rewritten: load
@@ -243,35 +267,35 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What happened, in a sentence or two.
+  description: Summary in one or two sentences.
   returned: always
   type: str
   sample: "warm@3: 100 % of 396 MB is resident; loaded 88.8 MB in 0.2 s, 535 MB/s."
 changed:
   description:
-    - Whether blocks were loaded while this task started or waited for the job or, when the job is not waited for, whether it
-      was started.
+    - Whether blocks were loaded while this task started or waited for the job. If the task does not wait, whether it started the
+      job.
   returned: always
   type: bool
   sample: true
 snapshot:
-  description: The snapshot, with its generation. V(null) when there is none and RV(relations) are O(fallback_relations).
+  description: The snapshot, with its generation. V(null) if there is none and RV(relations) are O(fallback_relations).
   returned: always
   type: str
   sample: warm@3
 snapshot_age:
-  description: Seconds since RV(snapshot) was taken, by the clock of the server. V(null) without one.
+  description: Seconds since RV(snapshot) was taken, by the server's clock. V(null) without a snapshot.
   returned: always
   type: float
   sample: 93784.2
 snapshot_thin:
   description:
-    - Whether RV(snapshot) is thin, as only a generation that is asked for by its number is, or one without a better one. V(null) without one.
+    - Whether RV(snapshot) is thin. Only a generation requested by its number, or one without a better one, can be. V(null) without a snapshot.
   returned: always
   type: bool
   sample: false
 job:
-  description: Number of the job, V(null) when there was nothing to load and in check mode.
+  description: Number of the job. V(null) if there was nothing to load, and in check mode.
   returned: always
   type: int
   sample: 4
@@ -286,29 +310,29 @@ reached:
   type: bool
   sample: true
 progress:
-  description: Percent of what the job has to do that it has done.
+  description: Progress of the job in percent.
   returned: always
   type: float
   sample: 100.0
 wanted:
   description:
-    - Blocks of 8 KiB of the snapshot, as far as O(relations) and O(databases) choose them, or those that the job is to bring
-      back as long as it runs.
+    - Blocks of 8 KiB of the snapshot that O(relations) and O(databases) select; while the job runs, the blocks that it
+      is to restore.
   returned: always
   type: int
   sample: 50689
 resident:
-  description: Blocks of these that are resident, counted after the job. V(null) as long as it runs.
+  description: Blocks of RV(wanted) that are resident, counted after the job. V(null) while it runs.
   returned: always
   type: int
   sample: 50689
 gone:
-  description: Blocks of these that do not exist any more. V(null) as long as the job runs.
+  description: Blocks of RV(wanted) that no longer exist. V(null) while the job runs.
   returned: always
   type: int
   sample: 0
 missing:
-  description: Blocks of these that exist and are not resident. In check mode, what would be loaded.
+  description: Blocks of RV(wanted) that exist and are not resident. In check mode, the blocks that would be loaded.
   returned: always
   type: int
   sample: 0
@@ -318,12 +342,12 @@ loaded:
   type: int
   sample: 11366
 extra:
-  description: Blocks that it loaded although nobody wanted them, because they lay between wanted ones.
+  description: Unwanted blocks that the job loaded because they lie between wanted ones.
   returned: always
   type: int
   sample: 120
 buffers_wanted:
-  description: Blocks of these that were in C(shared_buffers). V(null) without O(shared_buffers).
+  description: Blocks of RV(wanted) that were in C(shared_buffers). V(null) without O(shared_buffers).
   returned: always
   type: int
   sample: 8192
@@ -333,74 +357,74 @@ buffers_resident:
   type: int
   sample: 8192
 buffers_loaded:
-  description: Blocks of RV(buffers_wanted) that the job has brought there.
+  description: Blocks of RV(buffers_wanted) that the job has read into C(shared_buffers).
   returned: always
   type: int
   sample: 8140
 over_budget:
-  description: Blocks that it left out because they did not fit the memory budget.
+  description: Blocks that the job left out because they did not fit the memory budget.
   returned: always
   type: int
   sample: 0
 rewritten:
-  description: Blocks of RV(gone) whose relation has other files now. V(null) as long as the job runs.
+  description: Blocks of RV(gone) whose relation was rewritten. V(null) while the job runs.
   returned: always
   type: int
   sample: 0
 failed_blocks:
-  description: Blocks that it could not read, or that were evicted again before it had counted them; RV(msg) says which.
+  description: Blocks that the job could not read, or that were evicted before the job had counted them. RV(msg) states which.
   returned: always
   type: int
   sample: 0
 reclaimed:
-  description: Blocks of RV(missing) that were resident during the restore, and that the kernel has reclaimed since. V(null) as long as the job runs.
+  description: Blocks of RV(missing) that were resident during the restore and that the kernel has reclaimed since. V(null) while the job runs.
   returned: always
   type: int
   sample: 0
 not_reached:
-  description: Blocks of RV(missing) that were not loaded before the job ended. V(null) as long as it runs.
+  description: Blocks of RV(missing) that were not loaded before the job ended. V(null) while it runs.
   returned: always
   type: int
   sample: 0
 waited:
-  description: For what the job waited before its turn came. V(null) if it did not wait, or before this task looked at it.
+  description: The wait of the job for its turn. V(null) if it did not wait, or waited only before this task checked it.
   returned: always
   type: dict
   contains:
     reason:
-      description: The restore that was in front, by its data directory and the process that works on it.
+      description: The restore that was ahead, with its data directory and its process.
       type: str
-      sample: waits for the restore of "/var/lib/postgresql/15/other" (pid 4711)
+      sample: waiting for the restore of "/var/lib/postgresql/15/other" (PID 4711)
     since:
-      description: When the wait began, in seconds since 1970.
+      description: Start of the wait, in seconds since 1970.
       type: float
       sample: 1795332010.5
     seconds:
-      description: How long it was, or has been so far.
+      description: Duration of the wait, so far if it lasts.
       type: float
       sample: 12.3
 remarks:
   description:
-    - What is not perfect, and why, a sentence each. RV(msg) has them too.
-    - All reasons why RV(residency) is below 100, what is gone, for whom the job waited, and what takes pages away on this host although
-      memory is free (DAMON, C(memory.high)), as far as it is the server's host.
+    - One sentence for each deviation and its cause. RV(msg) contains them, too.
+    - All reasons why RV(residency) is below 100, what is gone, which restore the job waited for, and what reclaims pages on this host although
+      memory is free (DAMON, C(memory.high)), if this is the server's host.
   returned: always
   type: list
   elements: str
   sample:
     - "8.13 MB was in memory during the restore, and the kernel has reclaimed it since."
 residency:
-  description: Percent of the blocks that still exist which are resident. V(null) as long as the job runs.
+  description: Percent of the existing blocks that are resident. V(null) while the job runs.
   returned: always
   type: float
   sample: 100.0
 gone_percent:
-  description: Percent of the snapshot that is gone. V(null) as long as the job runs.
+  description: Percent of the snapshot that is gone. V(null) while the job runs.
   returned: always
   type: float
   sample: 0.0
 budget_bytes:
-  description: The memory budget of the job or, in check mode, the one that it would get.
+  description: Memory budget of the job; in check mode, the budget that it would get.
   returned: always
   type: int
   sample: 20154574976
@@ -410,19 +434,19 @@ seconds:
   type: float
   sample: 0.158
 bytes_per_second:
-  description: What it loaded, over its duration.
+  description: Bytes that the job loaded, divided by its duration.
   returned: always
   type: int
   sample: 560989091
 expected_seconds:
   description:
-    - What the job was expected to take, at the rate of a former one. V(null) when no former job tells a rate, and when the
-      job was not started here.
+    - Expected duration of the job, at the rate of former jobs. V(null) if no former job gives a rate, or if this task did not start the
+      job.
   returned: always
   type: float
   sample: 0.173
 relations:
-  description: At most 20 of the relations, those first that lack most blocks.
+  description: At most 20 relations, those with the most missing blocks first.
   returned: always
   type: list
   elements: dict
@@ -432,8 +456,8 @@ relations:
       type: str
     relation:
       description:
-        - Schema and name, as SQL spells them. Of one that was dropped or rewritten, what it was called when the snapshot
-          was taken; V(null) when nobody knows.
+        - Schema and name, as SQL spells them. For a dropped or rewritten relation, its name when the snapshot
+          was taken; V(null) if unknown.
       type: str
     kind:
       description: Kind of relation.
@@ -451,7 +475,7 @@ relations:
       description: Number of its files.
       type: int
     residency:
-      description: Percent of its blocks that still exist which are resident. V(null) when none does.
+      description: Percent of its existing blocks that are resident. V(null) if none exists.
       type: float
     wanted:
       description: Its blocks in the snapshot.
@@ -463,7 +487,7 @@ relations:
       description: Blocks of these that exist and are not resident.
       type: int
     gone:
-      description: Blocks of these that do not exist any more.
+      description: Blocks of these that no longer exist.
       type: int
     over_budget:
       description: Blocks of these that did not fit the memory budget.
@@ -487,7 +511,7 @@ relations:
       over_budget: 0
       loaded: 26
 segments:
-  description: At most 20 segments, those first that lack most blocks. Each has the keys of RV(relations), and these.
+  description: At most 20 segments, those with the most missing blocks first. Each has the keys of RV(relations), and these.
   returned: always
   type: list
   elements: dict
@@ -523,8 +547,13 @@ segments:
       gone: 0
       over_budget: 0
       loaded: 26
+held_by:
+  description: The lease that another run holds.
+  returned: when nothing was restored because of it
+  type: dict
+  sample: {"owner": "alice", "controller": "ctl1", "pid": 4711, "what": "rolling_restart"}
 queries:
-  description: Statements that changed something, or would have in check mode; long ones cut short.
+  description: Statements that changed something, or would have in check mode; long ones are truncated.
   returned: always
   type: list
   elements: str
@@ -543,23 +572,26 @@ diff:
       table public.passenger in postgres_air: 58.4 MB of 58.4 MB, 100 %
 """
 
+import os
 from contextlib import closing
 from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pgfleet.cache.plugins.module_utils import _restore
+from ansible_collections.pgfleet.cache.plugins.module_utils import _host_record, _residency_restore
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     attach_extension,
     connect,
     module_argument_spec,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
-from ansible_collections.pgfleet.cache.plugins.module_utils._units import parse_bytes, parse_seconds
 
 OPTIONS: Dict[str, Dict[str, Any]] = {
     "name": {"type": "str"},
     "job": {"type": "int"},
+    "lease_file": {"type": "path"},
+    "lease_id": {"type": "str", "default": ""},
+    "take_over": {"type": "str", "default": ""},
     "relations": {"type": "list", "elements": "str", "default": []},
     "databases": {"type": "list", "elements": "str", "default": []},
     "order": {"type": "str", "choices": ["listed", "hottest"], "default": "listed"},
@@ -567,6 +599,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "fallback_relations": {"type": "list", "elements": "str", "default": []},
     "min_residency": {"type": "float", "default": 90},
     "max_gone": {"type": "float", "default": 20},
+    "digest": {"type": "str"},
     "max_age": {"type": "str"},
     "budget": {"type": "str"},
     "rate": {"type": "str"},
@@ -575,27 +608,43 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "aggressive": {"type": "bool", "default": False},
     "max_io_pressure": {"type": "int"},
     "wait": {"type": "bool", "default": True},
-    "wait_timeout": {"type": "int", "default": _restore.WAIT_TIMEOUT},
+    "wait_timeout": {"type": "int", "default": _residency_restore.WAIT_TIMEOUT},
     "wait_sleep": {"type": "float", "default": 1},
     "waited": {"type": "dict"},
 }
+LEASE = ("lease_file", "lease_id", "take_over")
+
+
+def _check_lease(params: Dict[str, Any]) -> None:
+    """A restore is lost if another run restarts the server or empties its caches meanwhile, or falsifies what that run measures."""
+    directory, name = os.path.split(params["lease_file"])
+    found = _host_record.Records(directory).read(os.path.splitext(name)[0], ("lease",))
+    lease = found["lease"]
+    if found["fault"]:
+        raise ResidencyError(
+            "Cannot check for other runs on this host: %s. Make pgfleet_state_directory readable for the cluster's user (0755), or correct it."
+            % found["fault"])
+    if lease is None or lease.get("id") == params["lease_id"] or lease.get("owner") == params["take_over"] or _host_record.stale(lease):
+        return
+    raise ResidencyError(
+        "Another run is at work on this host: the lease is held by %s. %s" % (_host_record.owner(lease), _host_record.way_out(lease)), {"held_by": lease})
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
     params = module.params
-    parsed: Dict[str, float] = {option: parse_bytes(option, params[option]) for option in ("budget", "rate") if params[option] is not None}
-    if params["max_age"] is not None:
-        parsed["max_age"] = parse_seconds("max_age", params["max_age"])
-    options = _restore.Options(**dict({option: params[option] for option in OPTIONS}, **parsed))
-    _restore.check_options(options)
+    parsed = {option: parse(option, params[option]) for option, parse in _residency_restore.FORMS.items() if params[option] is not None}
+    options = _residency_restore.Options(**dict({option: params[option] for option in OPTIONS if option not in LEASE}, **parsed))
+    _residency_restore.check_options(options)
+    if params["lease_file"] and not params["job"] and not module.check_mode:
+        _check_lease(params)
     try:
         with closing(connect(params)) as session:
             attach_extension(session)
-            return _restore.restore(session, options, module.check_mode)
+            return _residency_restore.restore(session, options, module.check_mode)
     except NotInstalledError as error:
         if not module.check_mode:
             raise
-        result = _restore.empty_result()
+        result = _residency_restore.empty_result()
         result.update(changed=True, msg="Would restore '%s'." % options.name, warnings=[str(error)])
         return result
 
@@ -606,7 +655,7 @@ def main() -> None:
         required_one_of=[("name", "job")],
         supports_check_mode=True,
     )
-    finish(module, run, _restore.empty_result())
+    finish(module, run, _residency_restore.empty_result())
 
 
 if __name__ == "__main__":

@@ -11,16 +11,16 @@ module: residency_snapshot
 short_description: Save which blocks of a PostgreSQL cluster are cached
 version_added: 0.1.0
 description:
-  - Saves which blocks of every database of a cluster are cached now, in the operating system's page cache or in
-    C(shared_buffers), under a name, or removes what was saved under a name.
+  - Saves under a name which blocks of all databases of a cluster are cached now, in the operating system's page cache or in
+    C(shared_buffers). Or removes snapshots.
   - The snapshot is a file in C(pg_residency/) below the data directory. It stays on the host; only counts and a digest
     are returned.
-  - The server keeps the names of its relations with it, of all databases that can be connected to; the others are named in a
-    warning. M(pgfleet.cache.residency_restore) chooses by them, and finds by them what was rewritten since.
-  - A snapshot that holds less than half of what still exists of the fullest generation of its name is saved too, and is
-    thin. O(name) goes on meaning the generation that it meant before, and no fuller generation is removed for a thin one.
-    So a snapshot that was taken while the caches were cold does not take the place of a good one.
-  - What is different from the generation that O(name) meant before is shown by relation.
+  - The server saves the names of relations with the snapshot, for all databases that allow connections; a warning names the
+    others. M(pgfleet.cache.residency_restore) selects by these names, and detects by them which relations were rewritten since.
+  - A snapshot is thin if it holds less than half of what still exists of the fullest generation of its name. A thin snapshot is saved,
+    but the current generation of O(name) does not change, and no fuller generation is removed for a thin one.
+    So a snapshot taken while the caches are cold does not replace a good one.
+  - The module returns the difference to the previously current generation by relation.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -31,52 +31,59 @@ options:
   name:
     description:
       - Name of the snapshot. Letters, digits, C(_), C(.) and C(-), at most 63, beginning with a letter or digit.
-      - With O(state=absent), V(warm) means all generations of C(warm) and V(warm@3) its third. It may be a pattern then
-        (V(*), V(?)), such as V(nightly-*).
+      - With O(state=absent), V(warm) means all generations of C(warm), and V(warm@3) its third. Patterns
+        (V(*), V(?)) are allowed, such as V(nightly-*).
     type: str
     required: true
   state:
     description:
-      - V(present) saves a new generation, whether there is one or not, because what is cached has changed since.
-      - V(absent) removes it.
+      - V(present) always saves a new generation, because the contents of the caches change.
+      - V(absent) removes the snapshot.
     type: str
     choices: [present, absent]
     default: present
   keep:
     description:
-      - How many generations of O(name) stay after a new one was saved. Older ones are removed. The fullest one stays as well, until a
-        new one holds as much, and a thin one makes only thin ones go.
-      - With O(state=absent) the newest so many stay of all that O(name) means, whatever their names. Thin ones are removed
-        before others.
+      - Number of generations of O(name) to keep after a new one was saved. Older ones are removed. The fullest one also stays until a
+        new one holds as much. A thin one causes only the removal of thin ones.
+      - With O(state=absent), number of the newest generations to keep of all that O(name) matches, whatever their names. Thin ones are
+        removed before others.
       - The default is 2, and 0 with O(state=absent).
     type: int
   keep_days:
     description:
-      - Generations of O(name) that are older than this many days are removed too, after a new one was saved. Decimals are allowed.
-      - The fullest one stays, until a new one holds as much, and a thin one removes none by age.
-      - With O(state=absent) only generations that are older are removed, and of these none of the newest O(keep). Nothing else protects them
-        then. One that cannot be read has no age, and stays.
-      - The age is by the clock of the server. Without this option the age does not matter.
+      - Age in days, decimals allowed, after which generations of O(name) are also removed when a new one was saved.
+      - The fullest one stays until a new one holds as much. A thin one removes none by age.
+      - With O(state=absent), only older generations are removed, and none of the newest O(keep). Nothing else protects them.
+        A generation that cannot be read has no age, and stays.
+      - The age is measured by the server's clock. Without this option, there is no limit.
     type: float
     version_added: 0.2.0
   force:
     description:
-      - Whether the new generation is what O(name) means from now on, however little it holds. Later ones are compared with it,
-        and no more with those before it.
+      - Make the new generation current, however little it holds. Later generations are compared with it, not with
+        those before it.
       - Set it once when the working set has become smaller, not in scheduled snapshots.
     type: bool
     default: false
     version_added: 0.2.0
+  record_file:
+    description:
+      - File of this host's record, as M(pgfleet.cache.host_record) keeps it. While the record has a debt of a restart or a cold test,
+        nothing is saved, because the caches do not hold what they held before. O(force) overrides this.
+      - Without this option, no record is checked.
+    type: path
+    version_added: 0.3.0
 attributes:
   check_mode:
     support: full
     details:
-      - Saves nothing, and says what would be saved, of which relations, and whether that would be thin.
-      - Where the extension is not installed yet, says so in a warning and predicts what happens once it is.
+      - Saves nothing, and reports what would be saved, of which relations, and whether that would be thin.
+      - If the extension is not installed yet, warns and predicts what happens once it is.
   diff_mode:
     support: full
     details:
-      - Shows the blocks of relations in the generation before and in the new one, of those that differ most, or the
+      - Shows the blocks of the relations that differ most between the generation before and the new one, or the
         snapshots before and after a removal.
   idempotent:
     support: partial
@@ -95,7 +102,7 @@ EXAMPLES = r"""
   become_user: postgres
   register: snapshot
 
-- name: Say how much that is
+- name: Show how much that is
   ansible.builtin.debug:
     msg: "{{ snapshot.msg }}"
 
@@ -113,7 +120,7 @@ EXAMPLES = r"""
   become: true
   become_user: postgres
 
-- name: Remove all but the newest seven of the snapshots that carry a date in their names
+- name: Remove all but the newest seven of the snapshots with a date in their names
   pgfleet.cache.residency_snapshot:
     name: nightly-*
     state: absent
@@ -121,7 +128,7 @@ EXAMPLES = r"""
   become: true
   become_user: postgres
 
-- name: Keep what is not older than a week, and at most seven generations
+- name: Save a snapshot, and keep at most seven generations, none older than a week
   pgfleet.cache.residency_snapshot:
     name: nightly
     keep: 7
@@ -139,25 +146,25 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What happened, in one sentence.
+  description: Summary in one sentence.
   returned: always
   type: str
   sample: "Saved warm@1: 359 MB of 496 MB are cached in 1262 segments, a file of 68.4 kB."
 snapshot:
-  description: The generation that was saved. V(null) for O(state=absent), in check mode and on failure.
+  description: The new generation. V(null) with O(state=absent), in check mode and on failure.
   returned: always
   type: dict
   contains:
     name:
-      description: Its name.
+      description: Name of the snapshot.
       type: str
       sample: warm
     generation:
-      description: Its generation. The name, C(@) and this number mean exactly this one.
+      description: Number of the generation. The name, C(@) and this number identify it.
       type: int
       sample: 1
     taken_at:
-      description: When it was saved.
+      description: Time at which it was saved.
       type: str
       sample: "2026-11-20T13:48:14.391331+00:00"
     origin:
@@ -165,23 +172,23 @@ snapshot:
       type: str
       sample: db1
     in_recovery:
-      description: Whether that host was a standby then.
+      description: Whether that host was a standby at that time.
       type: bool
       sample: false
     system_identifier:
-      description: The cluster and its physical replicas, as C(pg_control_system(\)) names them.
+      description: System identifier of the cluster and its physical replicas, from C(pg_control_system(\)).
       type: str
       sample: "7710248028700251915"
     timeline:
-      description: The timeline it was saved on.
+      description: Timeline on which it was saved.
       type: int
       sample: 1
     server_version_num:
-      description: PostgreSQL's version.
+      description: Version of PostgreSQL.
       type: int
       sample: 150020
     segments:
-      description: Segment files with something cached.
+      description: Segment files that have cached blocks.
       type: int
       sample: 1262
     blocks:
@@ -189,7 +196,7 @@ snapshot:
       type: int
       sample: 63511
     wanted:
-      description: Blocks of 8 KiB that are cached, and that a restore brings back.
+      description: Blocks of 8 KiB that are cached, and that a restore loads.
       type: int
       sample: 45927
     in_page_cache:
@@ -213,29 +220,29 @@ snapshot:
       type: str
       sample: 48dc94af295fcbef0382d08076da9dd4226e5fb185d5469915346a1d4063970b
     problem:
-      description: Why it cannot be used here, V(null) when it can.
+      description: Reason why it cannot be used on this server. V(null) if it can.
       type: str
       sample: null
     thin:
-      description: Whether it holds less than half of RV(snapshot.measure). C(force) makes one that does not count as thin.
+      description: Whether it holds less than half of RV(snapshot.measure). A generation saved with C(force) is never thin.
       type: bool
       sample: false
     current:
-      description: Whether it is what its bare name means.
+      description: Whether it is the generation that the name without a number means.
       type: bool
       sample: true
     measure:
       description:
-        - Blocks of 8 KiB that still existed, when it was taken, of the fullest generation before it, as far back as the last forced one.
-          V(null) when there was none, or when pg_residency took it before version 0.3.0.
+        - Blocks of 8 KiB of the fullest earlier generation that still existed when this one was taken, as far back as the last forced one.
+          V(null) if there was none, or if a version of pg_residency before 0.3.0 took it.
       type: int
       sample: 44102
     age:
-      description: Seconds since it was taken, by the clock of the server. V(null) when it cannot be read.
+      description: Seconds since it was taken, by the server's clock. V(null) if it cannot be read.
       type: float
       sample: 0.041
 thin:
-  description: Whether the new generation is thin, or would be in check mode. V(null) for O(state=absent) and on failure.
+  description: Whether the new generation is thin, or would be in check mode. V(null) with O(state=absent) and on failure.
   returned: always
   type: bool
   sample: false
@@ -246,7 +253,7 @@ removed:
   elements: str
   sample: [warm@1]
 relations:
-  description: At most 20 relations, those first of which most is saved, or would be in check mode.
+  description: At most 20 relations, those with the most blocks saved, or to be saved in check mode, first.
   returned: always
   type: list
   elements: dict
@@ -255,7 +262,7 @@ relations:
       description: Database, V(null) for shared catalogs.
       type: str
     relation:
-      description: Schema and name, as SQL spells them. V(null) when its database cannot be connected to.
+      description: Schema and name, as SQL spells them. V(null) if its database allows no connection.
       type: str
     kind:
       description: Kind of relation.
@@ -285,16 +292,16 @@ relations:
       relfilenumber: 16392
       wanted: 21594
 difference:
-  description: What is different from the generation that the name meant before. V(null) when there is none.
+  description: Difference to the previously current generation. V(null) if there was none.
   returned: always
   type: dict
   contains:
     snapshot:
-      description: The generation that the name meant before, with its number.
+      description: The previously current generation, with its number.
       type: str
       sample: warm@1
     wanted_before:
-      description: Blocks of 8 KiB in that.
+      description: Blocks of 8 KiB in the previous one.
       type: int
       sample: 45927
     wanted:
@@ -302,12 +309,12 @@ difference:
       type: int
       sample: 30618
     relations:
-      description: At most 20 relations, those first that differ most. Each has the keys of RV(relations), and these.
+      description: At most 20 relations, those that differ most first. Each has the keys of RV(relations), and these.
       type: list
       elements: dict
       contains:
         wanted_before:
-          description: Its blocks in the generation before.
+          description: Its blocks in the previous generation.
           type: int
       sample:
         - database: postgres_air
@@ -320,14 +327,14 @@ difference:
           wanted_before: 21594
           wanted: 17429
 queries:
-  description: Statements that changed something, or would have in check mode; long ones cut short.
+  description: Statements that changed something, or would have in check mode; long ones are truncated.
   returned: always
   type: list
   elements: str
   sample:
     - SELECT name, generation, taken_at, ... FROM residency_snapshot('warm', 2, false)
 diff:
-  description: Blocks by relation in the generation before and in the new one.
+  description: Blocks by relation in the previous generation and in the new one.
   returned: with C(--diff)
   type: dict
   sample:
@@ -339,36 +346,67 @@ diff:
       table public.boarding_pass in postgres_air: 136 MB
 """
 
+import os
 from contextlib import closing
 from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pgfleet.cache.plugins.module_utils import _snapshot
+from ansible_collections.pgfleet.cache.plugins.module_utils import _residency_snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
+    Session,
     attach_extension,
     connect,
     module_argument_spec,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import COLD_TEST, Records, owes
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
+
+_STARTED = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint AS started"
+
+
+def _require_warm(session: Session, path: str) -> None:
+    """Refuse while a restore is pending: the caches hold less than before."""
+    directory, name = os.path.split(path)
+    found = Records(directory).read(os.path.splitext(name)[0], ("record",))
+    if found["fault"]:
+        raise ResidencyError(
+            "Cannot check for a pending restore of this host: %s. Nothing was saved. Make pgfleet_state_directory readable for the cluster's user"
+            " (0755), or correct it."
+            % found["fault"])
+    record = found["record"] or {}
+    debt = record.get("debt")
+    if not isinstance(debt, dict):
+        return
+    try:
+        owed = owes(record, (session.row(_STARTED) or {}).get("started"))
+    except (KeyError, TypeError):  # damaged, which stops the run that continues it
+        return
+    if owed:
+        raise ResidencyError(
+            "This host is not as warm as before a %s: %s has not been restored. Nothing was saved. Finish that first, or waive it"
+            " (pgfleet_waive)." % ("cold test" if debt["for"] == COLD_TEST else "restart", printable(debt.get("snapshot"), 80)))
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
     params = module.params
     present = params["state"] == "present"
     keep = params["keep"]
-    _snapshot.check_options(params["name"], keep, present, params["keep_days"])
+    _residency_snapshot.check_options(params["name"], keep, present, params["keep_days"])
     try:
         with closing(connect(params)) as session:
             attach_extension(session)
             if present:
-                keep = _snapshot.KEEP if keep is None else keep
-                return _snapshot.take(session, params["name"], keep, params["force"], module.check_mode, params["keep_days"])
-            return _snapshot.drop(session, params["name"], keep or 0, module.check_mode, params["keep_days"])
+                if params["record_file"] and not params["force"]:
+                    _require_warm(session, params["record_file"])
+                keep = _residency_snapshot.KEEP if keep is None else keep
+                return _residency_snapshot.take(session, params["name"], keep, params["force"], module.check_mode, params["keep_days"])
+            return _residency_snapshot.drop(session, params["name"], keep or 0, module.check_mode, params["keep_days"])
     except NotInstalledError as error:
         if not module.check_mode:
             raise
-        result = _snapshot.empty_result()
+        result = _residency_snapshot.empty_result()
         result.update(
             changed=present,
             msg="Would %s '%s'." % ("save" if present else "find no", params["name"]),
@@ -385,10 +423,11 @@ def main() -> None:
             keep={"type": "int"},
             keep_days={"type": "float"},
             force={"type": "bool", "default": False},
+            record_file={"type": "path"},
         ),
         supports_check_mode=True,
     )
-    finish(module, run, _snapshot.empty_result())
+    finish(module, run, _residency_snapshot.empty_result())
 
 
 if __name__ == "__main__":

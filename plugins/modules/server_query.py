@@ -8,13 +8,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: server_query
-short_description: Ask the server with one query that only reads
+short_description: Run one read-only query
 version_added: 0.2.0
 description:
-  - Runs one C(SELECT), C(VALUES), C(TABLE) or C(WITH) in a read-only transaction and returns its rows. The server decides whether it is one
-    statement that only reads.
-  - The search path is C(pg_catalog, pg_temp), whatever the role, the database and the cluster have set, and so are time zone, date style,
-    timeouts and all else that could change what a query returns. A name in another schema needs that schema before it.
+  - Runs one C(SELECT), C(VALUES), C(TABLE) or C(WITH) in a read-only transaction and returns its rows. The server decides whether it is a
+    single statement that only reads.
+  - The search path is C(pg_catalog, pg_temp), whatever the role, the database and the cluster have set. Time zone, date style,
+    timeouts and all other settings that could change the result are fixed, too. Qualify names in other schemas.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -24,17 +24,17 @@ extends_documentation_fragment:
 options:
   query:
     description:
-      - The query. A parameter is C(%(name)s); with O(named_args), a percent sign is written twice.
+      - The query. Write a parameter as V(%(name\)s). With O(named_args), write a percent sign twice.
     type: str
     required: true
   named_args:
     description:
-      - The values of its parameters.
+      - Values of the parameters.
     type: dict
     default: {}
   checkpoint:
     description:
-      - Run a C(CHECKPOINT) first, which check mode leaves out.
+      - Run a C(CHECKPOINT) first, except in check mode.
     type: bool
     default: false
 attributes:
@@ -45,13 +45,13 @@ attributes:
   idempotent:
     support: full
     details:
-      - Nothing is ever changed.
+      - Never changes anything.
 seealso:
   - module: community.postgresql.postgresql_query
 """
 
 EXAMPLES = r"""
-- name: Ask which databases there are
+- name: List the databases
   pgfleet.cache.server_query:
     query: SELECT datname FROM pg_database WHERE datallowconn AND datname <> %(name)s
     named_args:
@@ -63,18 +63,18 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: How many rows it has, in one sentence.
+  description: The number of rows, in one sentence.
   returned: always
   type: str
   sample: The query has 2 rows.
 query_result:
-  description: The rows, by the names of their columns. What JSON has no type for is a text.
+  description: The rows, by the names of their columns. Values without a JSON type are text.
   returned: always
   type: list
   elements: dict
   sample: [{"datname": "sales"}, {"datname": "template1"}]
 rowcount:
-  description: How many they are.
+  description: Number of rows.
   returned: always
   type: int
   sample: 2
@@ -91,13 +91,14 @@ from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
+from ansible_collections.pgfleet.cache.plugins.module_utils._options import options_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
-from ansible_collections.pgfleet.cache.plugins.module_utils._server_query import ask, empty_result
+from ansible_collections.pgfleet.cache.plugins.module_utils._server_query import Options, ask, empty_result
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
     with closing(connect(module.params)) as session:
-        return ask(session, module.params, module.check_mode)
+        return ask(session, options_of(Options, module.params), module.check_mode)
 
 
 def main() -> None:

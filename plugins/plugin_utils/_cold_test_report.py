@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a cold test says: whose the lock is, the figures of one host, and words for those that surprise."""
+"""Output of a cold test: the owner of the lock, the figures of one host, and notes on unexpected ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import socket
 import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
+from ansible_collections.pgfleet.cache.plugins.module_utils._host_lock import COLD_TEST
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.module_utils._turn import COLD_TEST
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import pattern
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import human
@@ -40,16 +40,16 @@ def owner(host: str) -> str:
 
 
 def locked(there: Mapping[str, Any], failed: Mapping[str, Any], host: str, lock: str) -> str:
-    """Why the lock could not be made; ``there`` is what the module stat has found in its place, ``failed`` how ln has ended."""
+    """Why the lock could not be created; ``there`` is the result of the module stat on its path, ``failed`` that of ln."""
     stat = there.get("stat") or {}
     if not stat.get("exists"):
-        return "Cannot make the lock %s: %s" % (lock, printable(failed.get("stderr") or failed.get("msg") or "ln says nothing", 500))
+        return "Cannot create the lock %s: %s" % (lock, printable(failed.get("stderr") or failed.get("msg") or "ln gave no reason", 500))
     who = str(stat.get("lnk_target") or "a file")
     text = "Another run is in progress on this host: %s. Wait until it is done." % printable(who, 400)
     user = printable(stat.get("pw_name") or stat.get("uid"), 100)
     remove = "rm %s (as user %s)" % (lock, user)
     if not who.startswith(COLD_TEST):
-        return "%s If it is gone without a trace, remove the lock: %s." % (text, remove)
+        return "%s If that run no longer exists, remove the lock: %s." % (text, remove)
     restore = ["ansible-playbook", "pgfleet.cache.warmup", "-e", "target=%s" % pattern(host), "-e", "cache_warmup_snapshot=cold_test_found",
                "-e", "cache_warmup_shared_buffers=true"]
     return (
@@ -73,7 +73,7 @@ def table(result: Mapping[str, Any]) -> List[str]:
         times = ["%.1f" % row["milliseconds_" + which] for which in ("min", "median", "max")]
         counts = [_bytes(count) for count in (row["shared_hit"] * 8192, row["read_bytes"], row["device_bytes"], row["page_cache_bytes"])]
         lines.append(shape % (row["label"], row["runs"], *times, *counts, "" if row["exact"] == row["runs"] else "  *"))
-    lines += ["", "Bytes are medians; the page cache served at least what is said. A MB is 1024 kB. The device may have caches of its own."]
+    lines += ["", "Bytes are medians; the page cache served at least as much as shown. 1 MB is 1024 kB. The device may have caches of its own."]
     for row in result["states"]:
         if row["remarks"]:
             mark = "" if row["exact"] == row["runs"] else "* "
@@ -103,7 +103,7 @@ def _of_query(states: Mapping[str, Sequence[Mapping[str, Any]]], labels: Mapping
     for name in dict.fromkeys(ring):
         yield (
             "%s is larger than a quarter of shared_buffers (%s), so that PostgreSQL scans it through a ring buffer, which leaves little of it in"
-            " shared_buffers: '%s' is warm in the page cache." % (name, human_bytes(buffers * 8192), labels["both_warm"])
+            " shared_buffers: '%s' is warm in the page cache only." % (name, human_bytes(buffers * 8192), labels["both_warm"])
         )
     cold = states.get("both_cold", ())
     speeds = [run["device_bytes"] * 1000 / run["milliseconds"] for run in cold if run["milliseconds"] > 0]

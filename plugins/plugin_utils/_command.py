@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from typing import AbstractSet, Any, List, Mapping, Optional, Sequence
@@ -14,6 +15,9 @@ from typing import AbstractSet, Any, List, Mapping, Optional, Sequence
 import yaml
 from ansible.inventory.manager import split_host_pattern
 from ansible.parsing.splitter import parse_kv
+
+# Orders for one run: given again, they would waive, take over or begin anew what has become of it meanwhile.
+ONCE = frozenset({"pgfleet_waive", "pgfleet_take_over", "cache_restart_resume"})
 
 
 def command(cli: Mapping[str, Any], playbook: str, shown: AbstractSet[str], without: Optional[Sequence[str]] = None) -> str:
@@ -28,6 +32,11 @@ def command(cli: Mapping[str, Any], playbook: str, shown: AbstractSet[str], with
     parts.append("pgfleet.cache." + playbook)
     hidden = False
     for given in map(str, cli.get("extra_vars") or ()):
+        if names(given) & ONCE:
+            left = {name: value for name, value in _values(given).items() if name not in ONCE}
+            if not left:
+                continue
+            given = json.dumps(left)
         if given.startswith("@") or (names(given) <= shown and not re.search(r"://[^/\s]*@", given)):
             parts += ["-e", given]
         else:
@@ -46,7 +55,7 @@ def pattern(host: str) -> str:
 
 
 def to_fail(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
-    """Patterns for the hosts that fleet_report names; without a report, or without the check that says whom it is about, for all of these.
+    """Patterns for the hosts that fleet_report names; without a report, or without the check that defines its hosts, for all of these.
 
     ``variables`` are Ansible's hostvars.
     """
@@ -58,8 +67,14 @@ def to_fail(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) ->
     return [pattern(str(host)) for host in hosts]
 
 
+def _values(given: str) -> Mapping[str, Any]:
+    """Of one -e that is no file, and of which names() can read the names."""
+    found: Mapping[str, Any] = yaml.safe_load(given) if given[:1] in "{[" else parse_kv(given)
+    return found
+
+
 def names(given: str) -> AbstractSet[str]:
-    """Of the variables in one -e; of what cannot be read, one that nobody knows."""
+    """Names of the variables in one -e; an unknown name if it cannot be parsed."""
     if given[:1] in "{[":
         try:
             found = yaml.safe_load(given)

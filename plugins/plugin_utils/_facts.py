@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether what hosts say of themselves becomes variables.
+"""Whether facts that hosts return become variables.
 
 By default Ansible makes a variable of every fact, and any module's result can bring facts: ``ansible_remote_tmp`` and ``ansible_su_exe`` among
 them, which go into the commands that the next task runs as another user, or, of a delegated task, on another host. The setting
@@ -51,7 +51,7 @@ def facts_apart(hosts: Any) -> Any:
 
 
 def facts_as_before(hosts: Any) -> Any:
-    """From the play on that has these hosts, as the settings have it: what follows is somebody else's."""
+    """From the play with these hosts on, facts are as configured again: later plays are the user's."""
     for place in _PLACES:
         if place in _before:
             setattr(*place, _before.pop(place))

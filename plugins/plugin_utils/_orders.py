@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What Ansible does because a result says so, whichever module it is of: new hosts, groups, variables and stats."""
+"""What Ansible does on the order of any module's result: new hosts, groups, variables and stats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEPTH = 20  # more than any module here returns; Ansible cannot do with some hu
 
 
 def without_orders(result: Dict[str, Any]) -> Dict[str, Any]:
-    """No module here gives any; a host, or whoever the module runs as there, could. Nor does it give what a loop of the caller has."""
+    """No module here gives such orders, but a hostile host or user could. Results of the caller's loop are removed too."""
     facts = result.pop("ansible_facts", None)
     for key in list(result):
         if key in _ORDERS or str(key).startswith("__"):

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The file that a run leaves on the controller."""
+"""The file of results that a run writes on the controller."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def prepare(directory: str, keep: bool) -> None:
 
 
 def write(directory: str, content: Dict[str, Any]) -> str:
-    """One file per run, whole or not there at all, which only its owner reads: query texts and plans have constants in them."""
+    """Write one file per run, complete or not at all, with mode 0600: query texts and plans contain literals."""
     directory = os.path.expanduser(directory)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     name = "%s-%s" % (content["playbook"], content["finished"].replace(":", "").replace("-", ""))
@@ -72,7 +72,7 @@ def write(directory: str, content: Dict[str, Any]) -> str:
 
 
 def plain(value: Any, depth: int = 100) -> Any:
-    """As JSON can have it: a host can return a number that is none, and keys of several types."""
+    """Convert a value to what JSON supports: a host can return NaN, and keys of several types."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from ansible.module_utils.common.text.formatters import bytes_to_human
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _storage
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import DONE, FAILED, NOT_RUN
 
 BLOCK = 8192
@@ -21,16 +22,16 @@ _LARGEST = 1e18  # beyond it a count is none
 
 
 class OddResultError(Exception):
-    """Something of a host's result is not of its type."""
+    """A value of a host's result has an unexpected type."""
 
 
 class Result:
-    """A dictionary of which each value is taken as what it has to be. Without a value, it is None, or empty."""
+    """A dictionary of which each value is taken as what it must be. Without a value, it is None, or empty."""
 
     def __init__(self, values: Any, path: str = "") -> None:
         self._path = path
         if not isinstance(values, Mapping):
-            raise OddResultError("%s is no dictionary" % (path.rstrip(".") or "it"))
+            raise OddResultError("%s is not a dictionary" % (path.rstrip(".") or "it"))
         self.values = values
 
     def _get(self, key: str, kinds: Tuple[type, ...], name: str) -> Any:
@@ -39,7 +40,7 @@ class Result:
             return None
         # a boolean would be a number
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise OddResultError("%s%s is '%s' and no %s" % (self._path, key, printable(value, 40), name))
+            raise OddResultError("%s%s is '%s', not a %s" % (self._path, key, printable(value, 40), name))
         return value
 
     def number(self, key: str) -> Optional[float]:
@@ -56,7 +57,7 @@ class Result:
         try:
             return Result({key: float(value)}, self._path).number(key)
         except ValueError:
-            raise OddResultError("%s%s is '%s' and no number" % (self._path, key, printable(value, 40))) from None
+            raise OddResultError("%s%s is '%s', not a number" % (self._path, key, printable(value, 40))) from None
 
     def truth(self, key: str) -> Optional[bool]:
         value: Optional[bool] = self._get(key, (bool,), "boolean")
@@ -68,7 +69,7 @@ class Result:
     def texts(self, key: str) -> List[str]:
         values = self._get(key, (list,), "list") or []
         if not all(isinstance(one, str) for one in values):
-            raise OddResultError("%s%s is no list of texts" % (self._path, key))
+            raise OddResultError("%s%s is not a list of strings" % (self._path, key))
         return [printable(one) for one in values]
 
     def count(self, key: str) -> int:
@@ -100,7 +101,7 @@ def table(playbook: str, hosts: Mapping[str, Mapping[str, Any]], check_mode: boo
 def lines(
     columns: Sequence[Column], names: Sequence[str], row: Callable[[str], Row], hosts: Mapping[str, Mapping[str, Any]]
 ) -> Tuple[List[str], Dict[str, str]]:
-    """As table(), of any columns and rows; ``hosts`` has what else is known of a host without a row."""
+    """Like table(), for any columns and rows; ``hosts`` has what else is known of a host without a row."""
     width = max(len(printable(name)) for name in [*names, "host"])
     shape = "  ".join(["%%-%ds" % width, *("%%%ds" % column.width for column in columns), "%s"])
     found, odd = [shape % ("host", *(column.title for column in columns), "message")], {}
@@ -115,7 +116,7 @@ def lines(
 
 
 def judged(hosts: Mapping[str, Mapping[str, Any]], odd: Mapping[str, str]) -> Dict[str, Dict[str, Any]]:
-    """A host of whose result nothing can be said has failed."""
+    """A host whose result cannot be read has failed."""
     return {
         host: dict(one, verdict=FAILED, message=odd[host]) if host in odd and one["verdict"] == DONE else dict(one)
         for host, one in hosts.items()
@@ -131,7 +132,7 @@ def human(count: float) -> str:
 
 
 def _words(one: Mapping[str, Any], result: Result, check_mode: bool) -> str:
-    """What has failed, or in check mode would be done; else why something is not perfect. With each warning."""
+    """The failure, or what check mode would do; otherwise the remarks. Followed by all warnings."""
     first = one["message"] or (result.text("msg") if check_mode else "")
     words = [first] if first else result.texts("remarks")
     if one["verdict"] != NOT_RUN:
@@ -178,6 +179,7 @@ def _warmup(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
     residency, loaded = result.number("residency"), result.number("loaded")
     measured = residency is not None
     seconds, speed = result.number("seconds"), result.number("bytes_per_second")
+    words = [_words(one, result, check_mode), *([_storage.sentence(one["turn"], check_mode)] if "turn" in one else [])]
     return [
         one["verdict"] if one["message"] else result.text("state", 20) or ("check" if check_mode else "-"),
         "%.2f %%" % residency if residency is not None else "-",
@@ -185,7 +187,7 @@ def _warmup(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
         size(loaded) if measured and loaded else "-",
         "%.1f" % seconds if measured and result.number("job") and seconds is not None else "-",
         "%.0f" % (speed / 1048576) if measured and loaded and speed is not None else "-",
-    ], _words(one, result, check_mode)
+    ], " ".join(filter(None, words))
 
 
 def _cold_test(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:

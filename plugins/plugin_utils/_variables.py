@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is wrong with a host's variables, by the argument specifications of the roles and by the ranges here.
+"""Check a host's variables against the argument specifications of the roles and the ranges here.
 
 A value on the command line (-e name=value) is text: it is right if it converts to the type of the variable.
 """
@@ -11,10 +11,11 @@ A value on the command line (-e name=value) is text: it is right if it converts 
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import os
 import re
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import yaml
 from ansible.errors import AnsibleFilterError
@@ -26,16 +27,17 @@ from ansible.module_utils.common.validation import (
     check_type_int,
     check_type_str,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils import _connection, _deadline, _snapshot, _units
+from ansible_collections.pgfleet.cache.plugins.module_utils import _connection, _deadline, _residency_restore, _residency_snapshot, _units
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
-ROLES = os.path.join(os.path.dirname(__file__), "../../roles")
+ROLES = os.path.normpath(os.path.join(os.path.dirname(__file__), "../../roles"))
+OWN_TASKS = "tasks"  # the adapter that includes a task file of the user's
 PORTS = (1, 65535)
 SECONDS = (1, 2147483647)
 PERCENT = (0, 100)
 
-# From and to, both allowed. Every option of a role that is a number is here or has UNBOUNDED.
+# Both ends are allowed. Every variable of a role that is a number is here.
 RANGES: Dict[str, Tuple[float, float]] = {
     "cache_cold_test_repeat": (1, 1000),
     "cache_cold_test_timeout": SECONDS,
@@ -48,13 +50,11 @@ RANGES: Dict[str, Tuple[float, float]] = {
     "cache_restart_pause_timeout": SECONDS,
     "cache_restart_replay_timeout": SECONDS,
     "cache_restart_timeout": SECONDS,
-    "cache_snapshot_keep": (1, _snapshot.LARGEST_KEEP),
-    "cache_warmup_max_gone": PERCENT,
-    "cache_warmup_max_io_pressure": (1, 100),
-    "cache_warmup_min_residency": PERCENT,
-    "cache_warmup_wait_timeout": SECONDS,
+    "cache_snapshot_keep": (1, _residency_snapshot.LARGEST_KEEP),
     "pgfleet_login_port": PORTS,
+    "pgfleet_storage_limit": (1, 1000),
 }
+RANGES.update({"cache_warmup_" + option: ends for option, ends in _residency_restore.RANGES.items()})
 
 
 def _size(name: str, value: str) -> None:
@@ -62,15 +62,15 @@ def _size(name: str, value: str) -> None:
 
 
 def _snapshot_name(name: str, value: str) -> None:
-    _named(name, value, _snapshot.check_name, False)
+    _named(name, value, _residency_snapshot.check_name, False)
 
 
 def _snapshot_or_generation(name: str, value: str) -> None:
-    _named(name, value, _snapshot.check_name, True)
+    _named(name, value, _residency_snapshot.check_name, True)
 
 
 def _named(name: str, value: str, check: Callable[..., Any], *arguments: Any) -> None:
-    """What the check says, which does not know the variable."""
+    """Run the check, which does not know the variable, and add the variable's name to its error."""
     try:
         check(value, *arguments)
     except ResidencyError as error:
@@ -81,16 +81,12 @@ def _moment(name: str, value: str) -> None:
     _named(name, value, lambda text: _deadline.seconds_left(_deadline.parse(text)))
 
 
-def _duration(name: str, value: Any) -> None:
-    _units.parse_seconds(name, str(value))
-
-
 def _days(name: str, value: Any) -> None:
     try:
         days = check_type_float(str(value) if isinstance(value, bool) else value)
     except (TypeError, ValueError):
-        raise ResidencyError("%s is %s: it has to be a number of days." % (name, _shown(value, {}))) from None
-    _snapshot.check_days(name, days)
+        raise ResidencyError("%s is %s: it must be a number of days." % (name, _shown(value, {}))) from None
+    _residency_snapshot.check_days(name, days)
 
 
 def _no_connection_string(name: str, value: str) -> None:
@@ -101,11 +97,11 @@ def _no_connection_string(name: str, value: str) -> None:
 def _batches(name: str, value: Any) -> None:
     sizes = value if isinstance(value, list) else as_list(value)
     if not sizes or not all(re.fullmatch("[1-9][0-9]*%?", str(one)) for one in sizes):
-        raise ResidencyError("%s is %s: it has to be a number, a percentage such as 30%%, or a list of these." % (name, value))
+        raise ResidencyError("%s is %s: it must be a number, a percentage such as 30%%, or a list of these." % (name, value))
 
 
 def batches(hosts: Sequence[str], serial: Any) -> List[List[str]]:
-    """As Ansible's ``serial`` means it: a number, a percentage, or a list of these, of which the last is used again."""
+    """The batches of Ansible's ``serial``: a number, a percentage, or a list of these whose last one repeats."""
     sizes = [str(one) for one in (serial if isinstance(serial, list) else as_list(serial))]
     found: List[List[str]] = []
     begun = 0
@@ -120,56 +116,92 @@ def batches(hosts: Sequence[str], serial: Any) -> List[List[str]]:
     return found
 
 
-def _task_file(name: str, value: str) -> None:
-    if value not in ("systemd", "pg_ctlcluster") and not os.path.isfile(value):
-        raise ResidencyError("There is no task file %s on the controller: correct %s." % (value, name))
+def kinds(contract: str) -> List[str]:
+    """The adapters of this contract, each a directory of that name; docs/adapters.md has the contracts."""
+    folder = os.path.join(ROLES, "cache_common", "tasks", contract)
+    return sorted(one for one in os.listdir(folder) if one != OWN_TASKS and os.path.isdir(os.path.join(folder, one)))
 
 
-def _ways(name: str, value: Any) -> None:
-    for one in as_list(value):
-        if one not in ("haproxy", "pgbouncer"):
-            _task_file(name, str(one))
+def described(kind: str) -> Dict[str, Any]:
+    """What the rolling restart has to know of a kind of traffic: adapter.json of its directory."""
+    with open(os.path.join(ROLES, "cache_common", "tasks", "traffic", kind, "adapter.json"), encoding="utf-8") as stream:
+        found: Dict[str, Any] = json.load(stream)
+    return found
+
+
+def _places(kind: str) -> Callable[[str, Any], None]:
+    """The entries of cache_restart_<kind>: a misspelt key would leave the default, such as all databases instead of one."""
+    known = described(kind)
+
+    def check(name: str, value: Any) -> None:
+        for entry in map(check_type_dict, as_list(value)):
+            strange = sorted(set(map(str, entry)) - {*known["required"], *known["place"]})
+            if strange:
+                raise ResidencyError("%s has an entry with %s: there can be %s." % (
+                    name, printable(", ".join(strange), 200), ", ".join([*known["required"], *known["place"]])))
+            missing = [key for key in known["required"] if entry.get(key) in (None, "")]
+            if missing:
+                raise ResidencyError("%s has an entry without %s." % (name, " and ".join(missing)))
+            for key, default in known["place"].items():
+                if isinstance(default, int):
+                    _number("%s of an entry of %s" % (key, name), entry.get(key, default), check_type_int)
+
+    return check
+
+
+def _adapter(contract: str) -> Callable[[str, Any], None]:
+    """A kind, or a task file of the user's; where several can be, each of them."""
+
+    def check(name: str, value: Any) -> None:
+        known = kinds(contract)
+        for one in map(str, as_list(value) if contract == "traffic" else [value]):
+            if one not in known and not os.path.isfile(one):
+                raise ResidencyError("Task file %s does not exist on the controller: correct %s, or use %s." % (
+                    printable(one, 200), name, _either(known)))
+
+    return check
 
 
 def _absolute(name: str, value: str) -> None:
     if not os.path.isabs(value):
-        raise ResidencyError("%s is '%s': it has to be an absolute path." % (name, printable(value, 200)))
+        raise ResidencyError("%s is '%s': it must be an absolute path." % (name, printable(value, 200)))
 
 
 # Values whose form the type does not tell; an empty text means that there is none
-FORMS: Dict[str, Callable[[str, Any], None]] = {
+FORMS: Dict[str, Callable[[str, Any], Any]] = {
+    "cache_restart_max_lag": _size,
     "cache_restart_min_free": _size,
     "cache_restart_serial": _batches,
     "cold_test_serial": _batches,
     "cache_restart_snapshot": _snapshot_name,
-    "cache_restart_state_directory": _absolute,
-    "cache_restart_traffic": _ways,
+    "cache_restart_traffic": _adapter("traffic"),
     "cache_cold_test_snapshot": _snapshot_or_generation,
     "cache_snapshot_keep_days": _days,
     "cache_snapshot_name": _snapshot_name,
-    "cache_warmup_budget": _size,
     "cache_warmup_deadline": _moment,
-    "cache_warmup_max_age": _duration,
     "cache_warmup_max_io_pressure": lambda name, value: _number(name, value, check_type_int),
-    "cache_warmup_rate": _size,
     "cache_warmup_snapshot": _snapshot_or_generation,
     "pgfleet_login_db": _no_connection_string,
     "pgfleet_login_host": _no_connection_string,
-    "pgfleet_service_manager": _task_file,
+    "pgfleet_service_manager": _adapter("service"),
+    "pgfleet_state_directory": _absolute,
 }
+FORMS.update({"cache_warmup_" + option: parse for option, parse in _residency_restore.FORMS.items()})
+FORMS.update({"cache_restart_" + kind: _places(kind) for kind in kinds("traffic")})
 REQUIRED = ("cache_cold_test_queries", "cache_cold_test_states")  # lists that cannot be empty
 
 # The playbooks' own variables, and names that playbooks and roles set for themselves: they last until the run ends
 PLAYBOOKS = ("target", "cold_test_serial", "pgfleet_results")
 OWN = re.compile(
-    r"cache_restart_(answers|fleet|hosts|out|primary_now|problem|roll)|\w+_result"
-    r"|pgfleet_(batch|begun|check|entry_point|failure|fleet_batch|hosts|items|known|problem|reached|report|role|service_state|target|verdicts)"
+    r"cache_restart_(answers|cluster|fleet|held|hosts|lease|out|primary_now|problem|remark|roll|takeover)|\w+_result"
+    r"|pgfleet_(batch|begun|check|entry_point|failure|fleet_batch|hosts|items|known|problem|reached|report|role|target|turn|verdicts"
+    r"|service_(commands|evict|server|state|timeout)|traffic_(alone|begun|host|out|places|primary|remark|seen|step|timeout))"
 )
 
-# What it takes to ask a host what it is
+# What it takes to ask a host what it is, and to have its clients go on
 ASKED = (
     "pgfleet_become_user", "pgfleet_login_db", "pgfleet_login_user", "pgfleet_login_password", "pgfleet_login_host", "pgfleet_login_port",
-    "pgfleet_login_unix_socket", "cache_restart_state_directory",
+    "pgfleet_login_unix_socket", "pgfleet_state_directory", "cache_restart_traffic", *("cache_restart_" + kind for kind in kinds("traffic")),
 )
 
 # In the words of a message
@@ -205,13 +237,13 @@ def as_list(value: Any) -> List[Any]:
         except yaml.YAMLError:
             found = None
         if not isinstance(found, list):
-            raise TypeError("'%s' begins as a list in brackets and is none." % printable(text, 200))
+            raise TypeError("'%s' starts like a YAML list but is not one." % printable(text, 200))
         return found
     return [one.strip() for one in text.split(",") if one.strip()]
 
 
 def read_spec(roles: Mapping[str, str], extra: Mapping[str, Dict[str, Any]]) -> Spec:
-    """Of these roles, each with its entry point, and of the playbook's own variables; the roles' files are this collection's."""
+    """The specification of these roles, each with its entry point, and of the playbook's own variables."""
     options: Dict[str, Dict[str, Any]] = {}
     known: Set[str] = {*extra, *PLAYBOOKS}
     for role in sorted(os.listdir(ROLES)):
@@ -239,13 +271,29 @@ def shown() -> Set[str]:
     return found
 
 
+class Imported(Mapping[str, Any]):
+    """A host's variables, with those of a playbook that imports the collection's, which it has not: ``template`` evaluates them for this host."""
+
+    def __init__(self, host: Mapping[str, Any], imported: Mapping[str, Any], template: Callable[[Any], Any]) -> None:
+        self._host, self._imported, self._template = host, imported, template
+
+    def __getitem__(self, name: str) -> Any:
+        return self._template(self._imported[name]) if name in self._imported else self._host[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*map(str, self._host), *self._imported]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
 def faults(spec: Spec, variables: Mapping[str, Any], names: Sequence[str]) -> List[str]:
     """One sentence for each wrong variable. ``names`` are those that the host has, ``variables`` evaluates one of them.
 
     """
     found = []
     for name in sorted(facts_of(variables, names) & set(spec.options)):
-        found.append("%s is a fact, and what a host says of itself decides nothing here: remove it from the cache of facts." % name)
+        found.append("%s is set as a fact, which is not accepted: remove it from the fact cache." % name)
     for name in sorted(spec.options):
         if name not in names:
             continue
@@ -262,7 +310,19 @@ def faults(spec: Spec, variables: Mapping[str, Any], names: Sequence[str]) -> Li
         fault = fault_of(name, option, value)
         if fault:
             found.append(fault)
-    return found + misspelt(spec, names)
+    return found + _without_places(spec, variables, names) + misspelt(spec, names)
+
+
+def _without_places(spec: Spec, variables: Mapping[str, Any], names: Sequence[str]) -> List[str]:
+    """A host that is believed to go out of traffic, and does not."""
+    try:
+        ways = as_list(variables["cache_restart_traffic"]) if "cache_restart_traffic" in spec.options and "cache_restart_traffic" in names else []
+    except Exception:  # a fault already
+        return []
+    return [
+        "cache_restart_traffic has %s, but cache_restart_%s is not set: name its places there, or set it to [] for a host that is behind none." % (one, one)
+        for one in ways if one in kinds("traffic") and "cache_restart_" + one not in names
+    ]
 
 
 def facts_of(variables: Mapping[str, Any], names: Sequence[str]) -> Set[str]:
@@ -283,7 +343,7 @@ def given(spec: Spec, variables: Mapping[str, Any], names: Sequence[str]) -> Dic
 
 
 def defaults() -> Dict[str, Any]:
-    """Of every variable of the collection that is no secret, and whose default is no template."""
+    """The defaults of all variables of the collection that are not secret and whose default is not a template."""
     found: Dict[str, Any] = {}
     for role in sorted(os.listdir(ROLES)):
         for entry_point in _entry_points(role).values():
@@ -298,7 +358,7 @@ def checked(check: Mapping[str, Any], host: str, name: str, *default: Any) -> An
     hosts = check.get("given")
     if not isinstance(hosts, Mapping) or host not in hosts:
         raise AnsibleFilterError(
-            "The variables of %s were not checked: --start-at-task has left out the first task, 'Check the hosts and their variables'."
+            "The variables of %s were not checked: --start-at-task skipped the first task, 'Check the hosts and their variables'."
             % printable(host)
         )
     if name in hosts[host]:
@@ -324,7 +384,7 @@ def misspelt(spec: Spec, names: Sequence[str]) -> List[str]:
             continue
         alike = difflib.get_close_matches(name, spec.known, 1, _ALIKE)
         if alike:
-            found.append("%s is no variable of this collection: did you mean %s?" % (printable(name, 100), alike[0]))
+            found.append("%s is not a variable of this collection: did you mean %s?" % (printable(name, 100), alike[0]))
     return found
 
 
@@ -340,7 +400,7 @@ def fault_of(name: str, option: Mapping[str, Any], value: Any) -> Optional[str]:
 def _check(name: str, option: Mapping[str, Any], value: Any) -> None:
     kind = option.get("type", "str")
     if value is None:
-        raise ResidencyError("%s is empty: it has to be %s." % (name, _TYPES.get(kind, "a value")))
+        raise ResidencyError("%s is empty: it must be %s." % (name, _TYPES.get(kind, "a value")))
     if kind == "list":
         _check_list(name, option, value)
     elif kind == "dict":
@@ -351,17 +411,17 @@ def _check(name: str, option: Mapping[str, Any], value: Any) -> None:
         _number(name, value, check_type_int if kind == "int" else check_type_float)
     elif kind in ("str", "path"):
         if isinstance(value, (list, dict)):
-            raise ResidencyError("%s is %s: it has to be text." % (name, _shown(value, option)))
+            raise ResidencyError("%s is %s: it must be text." % (name, _shown(value, option)))
         value = _converted(name, kind, value, check_type_str, option)
     if "choices" in option and kind != "list" and value not in option["choices"]:
-        raise ResidencyError("%s is %s: it has to be %s." % (name, _shown(value, option), _either(option["choices"])))
+        raise ResidencyError("%s is %s: it must be %s." % (name, _shown(value, option), _either(option["choices"])))
     if name in FORMS and value != "":
         FORMS[name](name, value)
 
 
 def _check_list(name: str, option: Mapping[str, Any], value: Any) -> None:
     if isinstance(value, dict):
-        raise ResidencyError("%s is a dictionary: it has to be a list." % name)
+        raise ResidencyError("%s is a dictionary: it must be a list." % name)
     try:
         elements = as_list(value)
     except TypeError as error:
@@ -370,16 +430,16 @@ def _check_list(name: str, option: Mapping[str, Any], value: Any) -> None:
         raise ResidencyError("%s is empty: there is nothing to measure." % name)
     for element in elements:
         if "choices" in option and element not in option["choices"]:
-            raise ResidencyError("%s has %s: each has to be %s." % (name, _shown(element, option), _either(option["choices"])))
+            raise ResidencyError("%s has %s: each must be %s." % (name, _shown(element, option), _either(option["choices"])))
         if option.get("elements") == "dict":
             if not isinstance(element, dict):
-                raise ResidencyError("%s has %s: each has to be a dictionary%s." % (name, _shown(element, option), _keys(option)))
+                raise ResidencyError("%s has %s: each must be a dictionary%s." % (name, _shown(element, option), _keys(option)))
             if option.get("options"):
                 wrong = ArgumentSpecValidator({key: _plain(one) for key, one in option["options"].items()}).validate(element).error_messages
                 if wrong:
                     raise ResidencyError("%s: %s%s." % (name, wrong[0].rstrip("."), _keys(option)))
         elif isinstance(element, (list, dict)):
-            raise ResidencyError("%s has %s: each has to be text." % (name, _shown(element, option)))
+            raise ResidencyError("%s has %s: each must be text." % (name, _shown(element, option)))
 
 
 def _number(name: str, value: Any, convert: Callable[[Any], Any]) -> None:
@@ -393,14 +453,14 @@ def _number(name: str, value: Any, convert: Callable[[Any], Any]) -> None:
     except (TypeError, ValueError, OverflowError):
         right = False
     if not right:
-        raise ResidencyError("%s is %s: it has to be %s." % (name, _shown(value, {}), words))
+        raise ResidencyError("%s is %s: it must be %s." % (name, _shown(value, {}), words))
 
 
 def _converted(name: str, kind: str, value: Any, convert: Callable[[Any], Any], option: Mapping[str, Any]) -> Any:
     try:
         return convert(value)
     except (TypeError, ValueError):
-        raise ResidencyError("%s is %s: it has to be %s." % (name, _shown(value, option), _TYPES[kind])) from None
+        raise ResidencyError("%s is %s: it must be %s." % (name, _shown(value, option), _TYPES[kind])) from None
 
 
 def _plain(option: Mapping[str, Any]) -> Dict[str, Any]:

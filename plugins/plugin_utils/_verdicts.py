@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How a playbook ended for each host, from the variables that its plays have left."""
+"""How a playbook ended for each host, from the variables set by its plays."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ADDED = ("invocation", "ansible_facts", "failed", "exception", "deprecations")
 STDERR = 500  # characters of what a command has said
 _REMEDIES = (
     (r"set permissions on the temporary files|unprivileged user|setfacl|chmod: invalid mode",
-     "Install the package acl on the host, or set pipelining = true, for one unprivileged user to become another."),
+     "Install the package acl on the host, or set pipelining = true, so that one unprivileged user can become another."),
     (r"sudo[^ ]*: (command )?not found|sudo: No such file", "Install sudo on the host, or choose another ansible_become_method."),
     (r"a password is required|missing sudo password|incorrect (sudo|su) password|timeout .* waiting for privilege escalation",
-     "Give the password with --ask-become-pass, or choose another ansible_become_method."),
-    (r"unknown user|user .* does not exist|no passwd entry", "The user who owns the cluster is chosen with pgfleet_become_user."),
+     "Give the password with --ask-become-pass, or use another ansible_become_method."),
+    (r"unknown user|user .* does not exist|no passwd entry", "Set pgfleet_become_user to the operating system user that owns the cluster."),
 )
 
 
@@ -52,9 +52,9 @@ def _judge(host: str, variables: Mapping[str, Any], result: Mapping[str, Any], k
     if result.get("failed"):
         return FAILED, _one_line(result.get("msg", ""))
     if (kind == "result" and not result) or (kind != "result" and not variables.get("pgfleet_begun")):
-        return NOT_RUN, "nothing was done: --tags, --skip-tags or --start-at-task has left it out, or another host has ended the run"
+        return NOT_RUN, "nothing was done: excluded by --tags, --skip-tags or --start-at-task, or another host ended the run"
     if kind == "roll" and not variables.get("ansible_check_mode") and not _rolled(host, variables, result):
-        return NOT_BEGUN, _one_line(variables.get("cache_restart_problem") or "not begun: something went wrong on another host")
+        return NOT_BEGUN, _one_line(variables.get("cache_restart_problem") or "not started: another host has failed")
     return DONE, ""
 
 
@@ -64,12 +64,12 @@ def _rolled(host: str, variables: Mapping[str, Any], result: Mapping[str, Any]) 
 
 
 def verdicts(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], result_name: str, kind: str) -> Dict[str, Dict[str, Any]]:
-    """Of each host; ``variables`` are Ansible's hostvars."""
+    """The verdict of each host; ``variables`` are Ansible's hostvars."""
     return {str(host): verdict(str(host), variables[host], result_name, kind) for host in hosts}
 
 
 def reason(failed: Mapping[str, Any]) -> str:
-    """Why a task has failed, in a loop each of its items, and what to do where the way to the host is to blame."""
+    """Why a task, or each failed item of its loop, has failed, and the remedy if the connection to the host is the cause."""
     items = [one for one in failed.get("results") or [failed] if isinstance(one, Mapping)]
     wrong = [one for one in items if one.get("failed")] or items
     texts = list(dict.fromkeys(str(one.get("msg") or "").strip() for one in wrong))
@@ -78,7 +78,7 @@ def reason(failed: Mapping[str, Any]) -> str:
 
 
 def remedy(text: str) -> str:
-    """What becoming another user takes, where that has failed; else nothing."""
+    """The remedy if becoming another user has failed; otherwise empty."""
     return next((" " + what for pattern, what in _REMEDIES if re.search(pattern, text, re.IGNORECASE)), "")
 
 

@@ -12,13 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
-    EXTENSION,
-    MINIMUM_VERSION,
-    Session,
-    connect,
-    version_of,
-)
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import EXTENSION, MINIMUM_VERSION, LogIn, Session, version_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotRunningError, ResidencyError
 
 ADMIN = "residency_admin"
@@ -104,6 +98,17 @@ WHERE NOT EXISTS (SELECT FROM libraries WHERE name = %s) OR EXISTS (SELECT FROM 
 """
 
 
+@dataclass(frozen=True)
+class Options:
+    state: str
+    databases: List[str]
+    schema: Optional[str]
+    functions: List[str]
+    preload: bool
+    purge: bool
+    wait_timeout: int
+
+
 @dataclass
 class State:
     """Of one database, as a result has it."""
@@ -121,7 +126,8 @@ class State:
 class Work:
     """All that a call is about."""
 
-    params: Mapping[str, Any]
+    options: Options
+    log_in: LogIn
     check_mode: bool
     server: Dict[str, Any]
     deadline: float
@@ -130,8 +136,8 @@ class Work:
     warnings: List[str] = field(default_factory=list)
 
     @contextmanager
-    def session(self, database: str) -> Iterator[Session]:
-        with closing(connect(self.params, database)) as session:
+    def session(self, database: Optional[str]) -> Iterator[Session]:
+        with closing(self.log_in(database)) as session:
             session.queries = self.queries
             yield session
 
@@ -151,15 +157,15 @@ def empty_result() -> Dict[str, Any]:
     }
 
 
-def manage(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
+def manage(options: Options, log_in: LogIn, check_mode: bool) -> Dict[str, Any]:
     """The whole of the module residency_extension."""
-    with closing(connect(params)) as session:
-        work = Work(params, check_mode, session.only_row(_SERVER, (EXTENSION, ADMIN)), time.monotonic() + params["wait_timeout"])
+    with closing(log_in(None)) as session:
+        work = Work(options, log_in, check_mode, session.only_row(_SERVER, (EXTENSION, ADMIN)), time.monotonic() + options.wait_timeout)
         known = {row["name"]: row for row in session.rows(_DATABASES)}
-        chosen, left_out = _choose(known, params["databases"])
+        chosen, left_out = _choose(known, options.databases)
         session.queries = work.queries
         result = dict(empty_result(), standby=work.server["standby"], left_out=left_out, queries=work.queries, warnings=work.warnings)
-        present = params["state"] == "present"
+        present = options.state == "present"
         if present:
             result["preload"] = _preload(session, work)
             _make_admin(session, work)
@@ -173,13 +179,13 @@ def manage(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
     if present:
         older = [name for name, version in remaining.items() if version and version_of(version) < version_of(MINIMUM_VERSION)]
         if older:
-            work.warnings.append("The extension is older than %s in %s: name them in databases, too." % (MINIMUM_VERSION, ", ".join(older)))
+            work.warnings.append("The extension is older than %s in %s: add them to databases." % (MINIMUM_VERSION, ", ".join(older)))
         result["version"] = next((state.version for state in work.states if state.version), None)
     else:
         still = [] if check_mode else [one.database for one in work.states if one.version]
         result["needed_by"] = sorted([name for name, version in remaining.items() if version != ""] + still)
-        if params["purge"] and not result["needed_by"]:
-            with work.session(params["login_db"]) as session:
+        if options.purge and not result["needed_by"]:
+            with work.session(None) as session:
                 _drop_admin(session, work)
     _fail(work, result)
     result["changed"] = bool(work.queries)
@@ -199,7 +205,7 @@ def _line(database: str, version: Optional[str], schema: Optional[str]) -> str:
 
 def _choose(known: Mapping[str, Any], wanted: List[str]) -> Tuple[List[str], List[str]]:
     if not wanted:
-        raise ResidencyError("databases is empty: name at least one, or all.")
+        raise ResidencyError("databases is empty: set at least one, or all.")
     if wanted != ["all"]:
         return list(dict.fromkeys(wanted)), []
     chosen = [name for name, row in known.items() if row["open"] and not row["template"]]
@@ -207,7 +213,7 @@ def _choose(known: Mapping[str, Any], wanted: List[str]) -> Tuple[List[str], Lis
 
 
 def _each(work: Work, act: Callable[[Work, Session, State], None]) -> None:
-    """One database that fails keeps no other from its turn."""
+    """A database that fails does not stop the others."""
     for state in work.states:
         try:
             _with_database(work, state, act)
@@ -257,7 +263,7 @@ def _create(work: Work, session: Session, state: State) -> None:
             _look(session, state)
         if state.version is None and not work.check_mode:
             raise ResidencyError(
-                "The extension has not come from the primary within %d s: run this on the primary, too." % work.params["wait_timeout"]
+                "The extension was not replicated from the primary within %d s: run this on the primary, too." % work.options.wait_timeout
             )
     else:
         _create_or_update(work, session, state)
@@ -279,7 +285,7 @@ def _create_or_update(work: Work, session: Session, state: State) -> None:
     newest = work.server["default_version"]
     if state.version is not None:
         here = session.only_row(_SCHEMA, (state.schema,) * 3)
-        wanted: str = work.params["schema"] or (OWN_SCHEMA if here["owned"] else str(state.schema))
+        wanted: str = work.options.schema or (OWN_SCHEMA if here["owned"] else str(state.schema))
         if wanted != state.schema:
             _change(work, session, "ALTER EXTENSION %s SET SCHEMA %s" % (EXTENSION, _schema(work, session, wanted)))
             work.warnings.append(
@@ -299,7 +305,7 @@ def _create_or_update(work: Work, session: Session, state: State) -> None:
     if newest is None:
         raise ResidencyError("The server finds no control file of %s: install its files first." % EXTENSION)
     public = session.only_row(_SCHEMA, ("public",) * 3)
-    schema = work.params["schema"] or ("public" if public["there"] and not public["strangers"] else OWN_SCHEMA)
+    schema = work.options.schema or ("public" if public["there"] and not public["strangers"] else OWN_SCHEMA)
     before = len(work.queries)
     session.command("BEGIN")
     try:
@@ -312,7 +318,7 @@ def _create_or_update(work: Work, session: Session, state: State) -> None:
         if "already exists" in str(error):
             raise ResidencyError("%s Set schema to one without such names, such as %s." % (error, OWN_SCHEMA), error.result) from error
         raise
-    if schema == OWN_SCHEMA and work.params["schema"] is None:
+    if schema == OWN_SCHEMA and work.options.schema is None:
         work.warnings.append(
             "In database %s the extension %s in a schema of its own, %s, because %s."
             % (
@@ -347,7 +353,7 @@ def _verify(work: Work, session: Session, state: State) -> None:
             "The extension is %s and its library %s.%s"
             % (state.version, library, " The server has preloaded an older one: restart PostgreSQL." if work.server["preloaded"] else "")
         )
-    lacking = session.only_row(_LACKING, (work.params["functions"], EXTENSION))["names"]
+    lacking = session.only_row(_LACKING, (work.options.functions, EXTENSION))["names"]
     if lacking:
         raise ResidencyError(
             "The extension is %s and lacks %s: install a package of a version that has them, or DROP EXTENSION %s there and run this again."
@@ -376,8 +382,8 @@ def _make_admin(session: Session, work: Work) -> None:
 
 
 def _preload(session: Session, work: Work) -> bool:
-    """Whether it takes a restart, also one that an earlier run has left open."""
-    if not work.params["preload"]:
+    """Whether a restart is required, also one that an earlier run has left open."""
+    if not work.options.preload:
         return False
     found = session.row(_PRELOAD, (EXTENSION,) * 3)
     if found is not None:
@@ -406,7 +412,7 @@ def _require_idle(work: Work, session: Session, state: State) -> None:
     except ResidencyError:  # whose files are gone already cannot be asked, and is dropped all the same
         return
     if jobs:
-        raise ResidencyError("A restore is at work, job %s: wait for its end, or end it with SELECT residency_cancel(job)." % jobs)
+        raise ResidencyError("Restore job %s is running: wait until it ends, or stop it with SELECT residency_cancel(job)." % jobs)
 
 
 def _drop(work: Work, session: Session, state: State) -> None:
@@ -442,7 +448,7 @@ def _versions(work: Work, databases: List[str]) -> Dict[str, Optional[str]]:
 def _message(work: Work, result: Mapping[str, Any]) -> str:
     changed = [state.database for state in work.states if state.changed]
     would = "Would have " if work.check_mode else ""
-    if work.params["state"] == "absent":
+    if work.options.state == "absent":
         what = "dropped the extension" if would else "Dropped the extension"
         text = "%s%s in %s." % (would, what, ", ".join(changed)) if changed else "The extension is in none of the databases."
         if work.server["standby"]:

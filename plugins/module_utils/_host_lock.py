@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One who measures at a time on a host: two would each measure the other.
+"""The lock of a host: one measurement at a time, because two would each measure the other.
 
 The lock is a symbolic link, because making one is atomic and its target is the owner's name. It is gone with the next boot.
 It lies where every user may make it, because the clusters of a host need not have the same user. So any user can hold it,
@@ -65,8 +65,8 @@ def _take(name: str) -> None:
             break
     what = "Another run is in progress on this host: %s. Wait until it is done; " % _shown(owner or "a file")
     if owner and owner.startswith(COLD_TEST):
-        raise ResidencyError(what + "if it is gone without a trace, run the playbook cold_test on this host: it names the steps.")
-    raise ResidencyError(what + "if it is gone without a trace, remove %s, which is user %s's." % (PATH, _user(_uid())))
+        raise ResidencyError(what + "if that run no longer exists, run the playbook cold_test on this host, which names the steps.")
+    raise ResidencyError(what + "if that run no longer exists, remove %s, owned by user %s." % (PATH, _user(_uid())))
 
 
 def _owner() -> Optional[str]:

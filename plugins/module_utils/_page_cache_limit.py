@@ -14,13 +14,14 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from typing import Any, Dict, List, Mapping, Optional
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import (
-    _capabilities,
     _data_directory,
     _drop_caches,
     _page_cache,
+    _proc,
     _processes,
     _service,
 )
@@ -30,7 +31,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_
 STATE_FILE = "/var/lib/pgfleet/page_cache_limit.json"
 _HUGE_PAGES = "/proc/sys/vm/nr_hugepages"
 _COMPACT = "/proc/sys/vm/compact_memory"
-_BOOT = "proc/sys/kernel/random/boot_id"
+_BOOT = "/proc/sys/kernel/random/boot_id"
 
 LEAST_ON_HOST = 256 << 20  # bytes that a host keeps, whatever is asked for
 LEAST_IN_CGROUP = 64 << 20
@@ -41,23 +42,32 @@ _UNLIMITED = 1 << 62  # version 1 says so with a very large number
 Entry = Dict[str, Any]
 
 
-def apply(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
+@dataclass(frozen=True)
+class Options:
+    state: str
+    size: Optional[str]
+    method: str
+    data_directory: Optional[str]
+    service: Optional[str]
+
+
+def apply(options: Options, check_mode: bool) -> Dict[str, Any]:
     """The whole of the module page_cache_limit."""
-    present = params["state"] == "present"
-    if present and params["size"] is None:
-        raise ResidencyError("state present needs size: what is left to the page cache, such as 4GB.")
-    if params["method"] == "cgroup" and params["data_directory"] is None:
+    present = options.state == "present"
+    if present and options.size is None:
+        raise ResidencyError("state present needs size, the page cache's limit, such as 4GB.")
+    if options.method == "cgroup" and options.data_directory is None:
         raise ResidencyError("method cgroup needs data_directory, to find the cluster whose memory is limited.")
     if os.geteuid() != 0:
-        raise ResidencyError("Memory is limited by root alone: become root.")
-    limit: _Limit = _HugePages() if params["method"] == "huge_pages" else _Cgroup(params["data_directory"], params["service"])
+        raise ResidencyError("Only root can limit memory: become root.")
+    limit: _Limit = _HugePages() if options.method == "huge_pages" else _Cgroup(options.data_directory or "", options.service)
     result = empty_result()
-    result.update(method=params["method"], state=params["state"])
+    result.update(method=options.method, state=options.state)
     if present:
-        size = parse_bytes("size", params["size"])
+        size = parse_bytes("size", options.size or "")
         if size < limit.least():
             raise ResidencyError(
-                "size is %s: less than %s would push %s out of memory." % (params["size"], human_bytes(limit.least()), limit.whose)
+                "size is %s: less than %s would push %s out of memory." % (options.size, human_bytes(limit.least()), limit.whose)
             )
         _set(limit, size, check_mode, result)
     else:
@@ -115,11 +125,11 @@ class _Limit(ABC):
         """The value in words."""
 
     def remember(self) -> Entry:
-        """What it takes to give back, when the cluster may be gone."""
+        """What is needed to remove the limit when the cluster may be gone."""
         return {}
 
     def gone(self, entry: Entry) -> bool:
-        """Whether what was limited is not there any more."""
+        """Whether the limited process no longer exists."""
         return False
 
 
@@ -213,10 +223,10 @@ def _save(entries: Dict[str, Entry]) -> None:
 
 
 def _boot() -> Optional[str]:
-    return _capabilities.text(_BOOT)
+    return _proc.text(_BOOT)
 
 
-# --- reserved huge pages: nobody but who asks for them can use them ---
+# --- reserved huge pages: only processes that request them can use them ---
 
 
 class _HugePages(_Limit):
@@ -234,12 +244,12 @@ class _HugePages(_Limit):
             raise ResidencyError("Cannot write to %s: %s.%s" % (_HUGE_PAGES, error.strerror, remedy)) from None
         if _drop_caches.in_container():
             self.warnings.append("This host is a container: huge pages are reserved on the whole machine.")
-        self._page = _capabilities.meminfo("Hugepagesize")
+        self._page = _proc.meminfo("Hugepagesize")
 
     def least(self) -> int:
         """And what PostgreSQL has been promised as shared memory and has not touched yet."""
         promised = sum(_shared_memory(one.postmaster.pid) for one in _processes.clusters())
-        return LEAST_ON_HOST + max(0, promised - _capabilities.meminfo("Shmem"))
+        return LEAST_ON_HOST + max(0, promised - _proc.meminfo("Shmem"))
 
     def get(self) -> int:
         return int(_read(_HUGE_PAGES))
@@ -247,17 +257,17 @@ class _HugePages(_Limit):
     def value_for(self, size: int, before: int) -> int:
         """Never less than there were: these may be what a server with huge_pages = on needs."""
         ours = max(0, self.get() - before)
-        more = (_capabilities.meminfo("MemAvailable") + ours * self._page - size) // self._page
+        more = (_proc.meminfo("MemAvailable") + ours * self._page - size) // self._page
         if more <= 0 and not ours:
             return before
         # of those that go with their users, the kernel counts none in what it is told
-        return max(_capabilities.meminfo("HugePages_Total") - ours + max(0, more), self._used())
+        return max(_proc.meminfo("HugePages_Total") - ours + max(0, more), self._used())
 
     def put(self, value: int, size: Optional[int], entry: Entry) -> None:
         if size is None:
             if self._used() > value:
                 self.warnings.append(
-                    "%d huge pages are in use, and there were %d: the kernel takes the rest when whoever began to use them ends."
+                    "%d huge pages are in use, and there were %d: the kernel frees the rest when the processes that use them end."
                     % (self._used(), value)
                 )
             _service.write(_HUGE_PAGES, value)
@@ -267,7 +277,7 @@ class _HugePages(_Limit):
                 _service.write(_COMPACT, 1)  # returns when it is done
             _service.write(_HUGE_PAGES, value)
             # what others took meanwhile is missing now
-            lacking = size - _capabilities.meminfo("MemAvailable")
+            lacking = size - _proc.meminfo("MemAvailable")
             if lacking > size * TOLERANCE:
                 value = max(int(entry["before"]), self._used(), self.get() - lacking // self._page)
                 _service.write(_HUGE_PAGES, value)
@@ -275,14 +285,14 @@ class _HugePages(_Limit):
                 break
 
     def page_cache_bytes(self) -> int:
-        return _capabilities.meminfo("MemAvailable")
+        return _proc.meminfo("MemAvailable")
 
     def describe(self, value: int) -> str:
         return "%d huge pages of %s" % (value, human_bytes(self._page))
 
     def _used(self) -> int:
-        free = _capabilities.meminfo("HugePages_Free") - _capabilities.meminfo("HugePages_Rsvd")
-        return _capabilities.meminfo("HugePages_Total") - free
+        free = _proc.meminfo("HugePages_Free") - _proc.meminfo("HugePages_Rsvd")
+        return _proc.meminfo("HugePages_Total") - free
 
 
 # --- a limit on PostgreSQL's cgroup, which its page cache is charged to ---
@@ -304,12 +314,12 @@ class _Cgroup(_Limit):
             self._unit, self._folder, self._v1 = self._entry.get("unit"), self._entry.get("folder", ""), self._entry.get("v1", False)
             return
         self._unit = unit or _service.unit_of(self._postmaster)
-        cgroup = _capabilities.cgroup_of(pid, "memory")
+        cgroup = _proc.cgroup_of(pid, "memory")
         self._v1 = cgroup is not None
         if cgroup is None:
-            cgroup = _capabilities.cgroup_of(pid, "")
+            cgroup = _proc.cgroup_of(pid, "")
         if cgroup is None or not os.path.isdir(cgroup.folder):
-            raise ResidencyError("%s is in no cgroup that can be seen here: it cannot be limited." % self.whose)
+            raise ResidencyError("%s is in no cgroup that is visible here: it cannot be limited." % self.whose)
         self._folder = cgroup.folder
         self._cgroup = cgroup
         self._require_own()
@@ -327,7 +337,7 @@ class _Cgroup(_Limit):
             raise ResidencyError("%s has ended, or was restarted, meanwhile: run the module again." % self.whose)
         pid, cgroup, others = self._postmaster.pid, self._cgroup, []
         words = [] if cgroup.path == "/" else [
-            word for folder, dummy, dummy2 in os.walk(cgroup.folder) for word in (_capabilities.text(folder + "/cgroup.procs") or "").split()
+            word for folder, dummy, dummy2 in os.walk(cgroup.folder) for word in (_proc.text(folder + "/cgroup.procs") or "").split()
         ]
         for word in words:
             process = _processes.look(int(word))
@@ -345,11 +355,11 @@ class _Cgroup(_Limit):
 
     def least(self) -> int:
         if self._pid is None:
-            raise ResidencyError("PostgreSQL is stopped in %s: start it, it is limited where it runs." % self.key)
+            raise ResidencyError("PostgreSQL is stopped in %s: start it first." % self.key)
         return LEAST_IN_CGROUP
 
     def get(self) -> int:
-        text = _capabilities.text(self._file)
+        text = _proc.text(self._file)
         value = int(text) if text is not None and text.isdigit() else _UNLIMITED
         return min(value, _UNLIMITED)
 
@@ -383,18 +393,18 @@ class _Cgroup(_Limit):
         return {"unit": self._unit, "folder": self._folder, "v1": self._v1}
 
     def gone(self, entry: Entry) -> bool:
-        # a unit's limit is in systemd's keeping, whose folders come and go with the server
+        # systemd keeps a unit's limit; its cgroup comes and goes with the server
         return not entry.get("unit") and not os.path.isdir(entry["folder"])
 
     def _held(self, promised: bool) -> int:
-        """What is no page cache; ``promised`` with all shared buffers, so that they fit when they are touched."""
+        """Memory that is not page cache; ``promised`` includes all shared buffers, so that they fit when they are touched."""
         counts = {}
-        for line in (_capabilities.text(self._folder + "/memory.stat") or "").splitlines():
+        for line in _proc.lines(self._folder + "/memory.stat"):
             name, dummy, value = line.partition(" ")
             counts[name] = int(value)
         if self._v1:
             anonymous, shared = counts.get("total_rss", 0), counts.get("total_shmem", 0)
-            kernel = int(_capabilities.text(self._folder + "/memory.kmem.usage_in_bytes") or 0)
+            kernel = int(_proc.text(self._folder + "/memory.kmem.usage_in_bytes") or 0)
         else:
             anonymous, shared = counts.get("anon", 0), counts.get("shmem", 0)
             kernel = sum(counts.get(name, 0) for name in ("kernel_stack", "pagetables", "percpu", "sock", "slab_unreclaimable"))
@@ -414,7 +424,7 @@ def _shared_memory(pid: int) -> int:
 
 
 def _read(path: str) -> str:
-    text = _capabilities.text(path)
+    text = _proc.text(path)
     if text is None:
         raise ResidencyError("Cannot read %s." % path)
     return text

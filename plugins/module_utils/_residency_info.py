@@ -21,7 +21,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _names_file,
     _page_cache,
     _residency,
-    _snapshot,
+    _residency_snapshot,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, data_directory_of, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
@@ -91,23 +91,23 @@ class Options:
 
 def check_options(options: Options) -> None:
     if not 1 <= options.limit <= LARGEST_LIMIT:
-        raise ResidencyError("limit is %d: it has to be from 1 to %d." % (options.limit, LARGEST_LIMIT))
+        raise ResidencyError("limit is %d: it must be from 1 to %d." % (options.limit, LARGEST_LIMIT))
     if not 0 <= options.min_residency <= 100:
-        raise ResidencyError("min_residency is %g: it is a percent, from 0 to 100." % options.min_residency)
+        raise ResidencyError("min_residency is %g: it must be a percentage from 0 to 100." % options.min_residency)
     for option in ("wait_timeout", "wait_sleep"):
         value = getattr(options, option)
         if value <= 0:
-            raise ResidencyError("%s is %g: it has to be more than 0." % (option, value))
+            raise ResidencyError("%s is %g: it must be more than 0." % (option, value))
     if options.snapshot is not None:
-        _snapshot.check_name(options.snapshot, generation_allowed=True)
+        _residency_snapshot.check_name(options.snapshot, generation_allowed=True)
     elif options.wait:
-        raise ResidencyError("wait needs the snapshot whose residency is to be waited for: name it with snapshot.")
+        raise ResidencyError("wait needs the option snapshot.")
     if ("buffers" in options.subset) != (options.relation is not None):
-        raise ResidencyError("subset buffers and relation go together: the buffers are those of one relation.")
+        raise ResidencyError("subset buffers and relation must be used together.")
     Patterns("databases", options.databases)
     Patterns("relations", options.relations)
     if not options.subset and options.snapshot is None:
-        raise ResidencyError("subset is empty: name at least one of %s." % ", ".join(SUBSETS))
+        raise ResidencyError("subset is empty: set at least one of %s." % ", ".join(SUBSETS))
 
 
 def empty_result() -> Dict[str, Any]:
@@ -150,8 +150,8 @@ def of_server(
     if "buffers" in options.subset:
         sentences.append(_buffers(options, result, connect_with_extension, session))
     if "snapshots" in options.subset:
-        snapshots = _snapshot.list_all(session)
-        result["snapshots"] = [_snapshot.plain(one) for one in snapshots]
+        snapshots = _residency_snapshot.list_all(session)
+        result["snapshots"] = [_residency_snapshot.plain(one) for one in snapshots]
         sentences.append("%s." % _plural(len(snapshots), "snapshot"))
     if "jobs" in options.subset:
         result["jobs"] = [_plain_job(row) for row in session.rows(_JOBS, (options.limit,))]
@@ -168,7 +168,7 @@ def of_server(
 def _add_capabilities(result: Dict[str, Any], path: str, capabilities: Callable[[str], Dict[str, Any]]) -> None:
     if not os.path.isdir(path):
         raise ResidencyError(
-            "There is no %s on this host: the subset capabilities has to run where PostgreSQL does, and as its owner." % path
+            "There is no %s on this host: the subset capabilities must run on PostgreSQL's host, as its owner." % path
         )
     found = capabilities(path)
     result["warnings"] += found.pop("warnings", [])
@@ -176,9 +176,9 @@ def _add_capabilities(result: Dict[str, Any], path: str, capabilities: Callable[
 
 
 def _wait(session: Session, options: Options, result: Dict[str, Any]) -> str:
-    snapshot = _snapshot.find(session, options.snapshot or "")
+    snapshot = _residency_snapshot.find(session, options.snapshot or "")
     result["warnings"] += snapshot["warnings"]
-    name = _snapshot.full_name(snapshot)
+    name = _residency_snapshot.full_name(snapshot)
     end = time.monotonic() + options.wait_timeout
     while True:
         row = session.only_row(_RESIDENCY, (name,))
@@ -222,7 +222,7 @@ def _look(session: Session, options: Options, result: Dict[str, Any]) -> str:
         chosen = _names.fitting(known, of_databases)
         if not chosen:
             raise ResidencyError(
-                "No database is named like %s; there are %s."
+                "No database matches %s; there are %s."
                 % (", ".join(options.databases), ", ".join(sorted(known.values())[:_residency.LISTED]))
             )
         result["warnings"] += _nothing_fits("databases", options.databases, lambda pattern: bool(_names.fitting(known, pattern)))
@@ -244,7 +244,7 @@ def _look(session: Session, options: Options, result: Dict[str, Any]) -> str:
         unused = _nothing_fits("relations", options.relations, lambda pattern: any(pattern.rank(one) is not None for one in named))
         relations, segments = _fitting(relations, names, of_relations), _fitting(segments, names, of_relations)
         if not relations and not segments and {"relations", "segments"} & set(options.subset):
-            raise ResidencyError("No relation is named like %s." % ", ".join(options.relations))
+            raise ResidencyError("No relation matches %s." % ", ".join(options.relations))
         if {"relations", "segments"} & set(options.subset):
             result["warnings"] += unused
     result["warnings"] += _names.unnamed_warnings(names)
@@ -263,7 +263,7 @@ def _look(session: Session, options: Options, result: Dict[str, Any]) -> str:
 
 def _nothing_fits(option: str, patterns: Sequence[str], fits: Callable[[Patterns], bool]) -> List[str]:
     """Of each pattern by itself: another may mean the same."""
-    return ["Nothing fits '%s' of %s." % (one, option) for one in patterns if not fits(Patterns(option, [one]))]
+    return ["Nothing matches '%s' of %s." % (one, option) for one in patterns if not fits(Patterns(option, [one]))]
 
 
 def _fitting(rows: Iterable[Row], names: Names, patterns: Patterns) -> List[Row]:
@@ -309,13 +309,13 @@ def _buffers(
     relation = options.relation or ""
     databases = options.databases
     if len(databases) > 1 or (databases and re.search(r"[*?\[]", databases[0])):
-        raise ResidencyError("databases has to name the one database of relation '%s'." % relation)
+        raise ResidencyError("databases must be the one database of relation '%s'." % relation)
     session = connect_with_extension(databases[0]) if databases else here
     try:
         oid = _find(session, relation)
         if oid is None:
             raise ResidencyError(
-                "There is no relation '%s' in database %s: spell it as SQL does, and name its database with databases."
+                "Relation '%s' does not exist in database %s: spell it as in SQL, and set databases to its database."
                 % (relation, session.only_row("SELECT current_database() AS name")["name"])
             )
         rows = session.rows(_BUFFERS, (oid, options.limit))
@@ -364,7 +364,7 @@ def of_host(data_directory: str, capabilities: Callable[[str], Dict[str, Any]]) 
     try:
         server = "stopped" if _page_cache.postmaster_pid(data_directory) is None else "running"
     except ResidencyError:
-        server = None  # whose folder is closed to this user
+        server = None  # its directory is not accessible to this user
     result = dict(empty_result(), data_directory=data_directory, server=server, msg="The capabilities of this host.")
     _add_capabilities(result, data_directory, capabilities)
     return result
@@ -442,14 +442,14 @@ def _sorted(rows: Iterable[Row], options: Options) -> List[Row]:
 
 
 def snapshot_files(data_directory: str) -> List[Dict[str, Any]]:
-    """What a folder tells of the snapshots in it; the rest only the extension reads."""
+    """What the directory itself shows of its snapshots; only the extension reads the rest."""
     directory = _data_directory.opened(data_directory)
     found = []
     for name in directory.listed("pg_residency"):
         match = _SNAPSHOT_FILE.fullmatch(name)
         if match:
             size, digest = _size_and_digest(directory, "pg_residency/" + name)
-            row: Dict[str, Any] = dict.fromkeys(_snapshot.COLUMNS)
+            row: Dict[str, Any] = dict.fromkeys(_residency_snapshot.COLUMNS)
             row.update(
                 name=match.group(1),
                 generation=int(match.group(2)),
@@ -465,7 +465,7 @@ def _size_and_digest(directory: DataDirectory, name: str) -> Tuple[int, str]:
     try:
         with os.fdopen(directory.open(name), "rb") as file:
             if os.fstat(file.fileno()).st_size > _LARGEST_SNAPSHOT:
-                raise ResidencyError("%s/%s is larger than %s: it is no snapshot. Remove it." % (directory.path, name, human_bytes(_LARGEST_SNAPSHOT)))
+                raise ResidencyError("%s/%s is larger than %s and not a snapshot. Remove it." % (directory.path, name, human_bytes(_LARGEST_SNAPSHOT)))
             for piece in iter(lambda: file.read(1 << 20), b""):
                 digest.update(piece)
                 size += len(piece)

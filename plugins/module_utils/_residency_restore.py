@@ -11,9 +11,9 @@ import json
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, cast
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, cast
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _deadline, _remarks, _residency, _selection, _snapshot
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _deadline, _remarks, _residency, _residency_snapshot, _selection
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Patterns
@@ -25,6 +25,8 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
     human_bytes,
     human_percent,
     human_seconds,
+    parse_bytes,
+    parse_seconds,
     percent,
 )
 
@@ -34,10 +36,14 @@ WAIT_TIMEOUT = 3600
 STOPPING = 5  # seconds that a job may take to notice its own time limit
 DEADLINE_SLACK = 5  # seconds by which a job that was started for a deadline may seem to miss it
 NOT_FINISHED = "Not finished within wait_timeout of %s: %s"
-WAITS = "waits for another restore on this host"
+WAITS = "waiting for another restore on this host"
 BEGINNING = 1  # seconds that a job may take to begin before it is left alone
-LOST_JOB = "Job %d was restoring %s: the view residency_jobs tells how far it came."
+LOST_JOB = "Job %d was restoring %s: see its progress in the view residency_jobs."
 LONGEST_WAIT = 2147483647  # seconds
+# Both ends are allowed. The variables of the role cache_warmup have these ranges and forms too.
+PERCENTS: Dict[str, Tuple[int, int]] = {"min_residency": (0, 100), "max_gone": (0, 100), "max_io_pressure": (1, 100)}
+RANGES: Dict[str, Tuple[int, int]] = dict(PERCENTS, wait_timeout=(1, LONGEST_WAIT))
+FORMS: Dict[str, Callable[[str, str], float]] = {"budget": parse_bytes, "rate": parse_bytes, "max_age": parse_seconds}
 OBJECT_IN_USE = "55006"  # SQLSTATE
 NAMED = 5  # relations named in a message
 TELLING = 2048  # blocks that a job must have loaded to tell a rate: of fewer, starting and small files are most of its time
@@ -68,11 +74,11 @@ HAVING count(*) > 0
 
 
 class Forecast(NamedTuple):
-    """What is said before a job has run."""
+    """The warnings before a job has run."""
 
     seconds: Optional[float]
     sentence: str
-    warnings: List[str]  # that the deadline will not be kept, or that nobody knows
+    warnings: List[str]  # that the deadline will be missed, or that this is unknown
     blocks: int  # that will be loaded by then
 
 
@@ -98,6 +104,7 @@ class Options:
     wait_timeout: int
     wait_sleep: float
     waited: Optional[Dict[str, Any]] = None
+    digest: Optional[str] = None
 
     def wish(self) -> Wish:
         return Wish(
@@ -116,22 +123,20 @@ class Options:
 
 
 def check_options(options: Options) -> None:
-    for option in ("min_residency", "max_gone"):
+    for option, (least, most) in PERCENTS.items():
         value = getattr(options, option)
-        if not 0 <= value <= 100:
-            raise ResidencyError("%s is %g: it is a percent, from 0 to 100." % (option, value))
-    if options.max_io_pressure is not None and not 1 <= options.max_io_pressure <= 100:
-        raise ResidencyError("max_io_pressure is %d: it is a percent, from 1 to 100." % options.max_io_pressure)
+        if value is not None and not least <= value <= most:
+            raise ResidencyError("%s is %g: it must be a percentage from %d to %d." % (option, value, least, most))
     for option in ("wait_timeout", "wait_sleep", "job"):
         value = getattr(options, option)
         if value is not None and value <= 0:
-            raise ResidencyError("%s is %g: it has to be more than 0." % (option, value))
+            raise ResidencyError("%s is %g: it must be more than 0." % (option, value))
     for option in ("wait_timeout", "job"):
         value = getattr(options, option)
         if value is not None and value > LONGEST_WAIT:
-            raise ResidencyError("%s is %d: it can be %d at most." % (option, value, LONGEST_WAIT))
+            raise ResidencyError("%s is %d: it must be at most %d." % (option, value, LONGEST_WAIT))
     if options.name is not None:
-        _snapshot.check_name(options.name, generation_allowed=True)
+        _residency_snapshot.check_name(options.name, generation_allowed=True)
     options.wish()
     if options.deadline is not None:
         _deadline.parse(options.deadline)
@@ -203,7 +208,7 @@ def _require_same(session: Session, job: Row, selection: Selection, options: Opt
             different.append("may run past the deadline")
     if different:
         raise ResidencyError(
-            "Job %d runs already, and it %s: wait for it with job, or end it with SELECT residency_cancel(%d)."
+            "Job %d is already running, and it %s: wait for it with job, or stop it with SELECT residency_cancel(%d)."
             % (job["job"], ", ".join(different), job["job"])
         )
 
@@ -256,17 +261,19 @@ def _find(session: Session, options: Options) -> Tuple[Optional[Row], Optional[R
         label = _job_label(job)
         if options.name not in (None, job["snapshot"], label) and not (job["snapshot"] is None and options.fallback_relations):
             raise ResidencyError("Job %d restores %s, not %s." % (options.job, label, options.name))
-        return (None if job["snapshot"] is None else _snapshot.find(session, label, options.name)), job
+        return (None if job["snapshot"] is None else _residency_snapshot.find(session, label, options.name)), job
     name = cast(str, options.name)  # the module requires a name or a job
     snapshot = None
-    if not options.fallback_relations or _snapshot.select(_snapshot.list_all(session), name.partition("@")[0]):
-        snapshot = _snapshot.find(session, name)
+    if not options.fallback_relations or _residency_snapshot.select(_residency_snapshot.list_all(session), name.partition("@")[0]):
+        snapshot = _residency_snapshot.find(session, name)
+        if options.digest not in (None, snapshot["digest"]):
+            raise ResidencyError("Snapshot %s is not the one that was saved on this host: its digest differs." % _label(snapshot))
         if options.max_age is not None:
-            _snapshot.require_newer(snapshot, options.max_age)
+            _residency_snapshot.require_newer(snapshot, options.max_age)
     running = session.row(_JOBS + " WHERE state = ANY (%s)", (list(RUNNING),))
     if running is not None and _job_label(running) != _label(snapshot):
         raise ResidencyError(
-            "Job %d restores %s just now, and a cluster runs one job at a time: wait for it, or end it with"
+            "Job %d is restoring %s, and a cluster runs one job at a time: wait for it, or stop it with"
             " SELECT residency_cancel(%d)." % (running["job"], _job_label(running), running["job"])
         )
     return snapshot, running
@@ -277,7 +284,7 @@ def _job(session: Session, number: int) -> Row:
     if job is None:
         known = session.rows("SELECT job FROM @extschema@.residency_jobs ORDER BY job")
         raise ResidencyError(
-            "There is no job %d here; %s."
+            "Job %d does not exist here; %s."
             % (number, "there is " + ", ".join(str(row["job"]) for row in known) if known else "there is none at all")
         )
     return job
@@ -288,7 +295,7 @@ def _job_label(job: Row) -> str:
 
 
 def _label(snapshot: Optional[Row]) -> str:
-    return "relations without a snapshot" if snapshot is None else _snapshot.full_name(snapshot)
+    return "relations without a snapshot" if snapshot is None else _residency_snapshot.full_name(snapshot)
 
 
 def _select(
@@ -302,7 +309,7 @@ def _select(
     if options.fallback_relations or job is None:
         selection = _selection.of_relations(session, options.wish(), number)
         selection.warnings.insert(
-            0, "%s fallback_relations are loaded whole instead." % _snapshot.none_called(_snapshot.list_all(session), options.name)
+            0, "%s fallback_relations are loaded whole instead." % _residency_snapshot.none_called(_residency_snapshot.list_all(session), options.name)
         )
         return selection
     return _selection.of_job(session, job)
@@ -318,7 +325,7 @@ def _start_call(snapshot: Optional[Row], selection: Selection, options: Options)
     given.update(_selection.start_options(selection))
     if snapshot is None:
         given.pop("segments", None)  # the server refuses them without one, an empty list too
-    return (None if snapshot is None else _snapshot.full_name(snapshot)), json.dumps(given)
+    return (None if snapshot is None else _residency_snapshot.full_name(snapshot)), json.dumps(given)
 
 
 def _start(session: Session, snapshot: Optional[Row], selection: Selection, options: Options) -> Row:
@@ -349,7 +356,7 @@ def _wait(session: Session, job: Row, options: Options, started: bool, seen: Opt
 
 
 def _seen(earlier: Optional[Dict[str, Any]], job: Row) -> Optional[Dict[str, Any]]:
-    """A job that has its turn does not know any more that it has waited, and for whom."""
+    """A job that has its turn no longer reports that it has waited, nor for which job."""
     if job["state"] != "waiting":
         return earlier
     return {"reason": (job["message"] or WAITS).partition(" since ")[0], "since": job["started"]}
@@ -383,7 +390,7 @@ def _result(
     result["queries"] = session.queries
     if snapshot is not None:
         result.update(
-            snapshot=_snapshot.full_name(snapshot),
+            snapshot=_residency_snapshot.full_name(snapshot),
             snapshot_age=None if snapshot["age"] is None else round(snapshot["age"], 3),
             snapshot_thin=snapshot["thin"],
             warnings=snapshot["warnings"],
@@ -449,7 +456,7 @@ def _progress(session: Session, snapshot: Optional[Row], job: Row, forecast: Opt
     result = _result(session, snapshot, job, None)
     result["msg"] = "Job %d %s %s: %s of %s done, %s loaded in %s." % (
         job["job"],
-        "%s before" % (job["message"] or WAITS) if job["state"] == "waiting" else "restores",
+        "is %s before" % (job["message"] or WAITS) if job["state"] == "waiting" else "restores",
         _label(snapshot),
         human_percent(result["progress"]),
         human_blocks(result["wanted"]),
@@ -464,7 +471,7 @@ def _progress(session: Session, snapshot: Optional[Row], job: Row, forecast: Opt
 
 
 def _forecast(session: Session, blocks: int, options: Options) -> Forecast:
-    """Whether the deadline will be kept, said beforehand."""
+    """Estimate whether the job meets its deadline."""
     speed = _speed(session, options)
     count = blocks * BLOCK_BYTES
     seconds = _deadline.expected_seconds(count, speed)
@@ -537,7 +544,7 @@ def _judge(
     options: Options,
     forecast: Optional[Forecast],
 ) -> Dict[str, Any]:
-    """The gate, by what is counted after the job and not by what the job says of itself."""
+    """The gate, by a count after the job and not by the job's own report."""
     result = _with_rows(_result(session, snapshot, job, selection), session, selection)
     if forecast is not None:
         _add_forecast(result, forecast)
@@ -579,7 +586,7 @@ def _too_much_gone(result: Dict[str, Any], options: Options) -> str:
         human_percent(options.max_gone),
         ", %s of it because relations were rewritten (rewritten: load would load them whole)" % human_blocks(result["rewritten"])
         if result["rewritten"] and options.rewritten == "skip"
-        else " (a new snapshot, taken when the caches are warm again, knows what is there now)",
+        else " (a new snapshot, taken when the caches are warm again, has what exists now)",
     )
 
 

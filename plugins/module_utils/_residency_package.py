@@ -26,6 +26,7 @@ import stat
 import struct
 import tarfile
 import tempfile
+from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -73,25 +74,43 @@ class Kind(NamedTuple):
                 raise ResidencyError("%s is %r, which cannot be part of a Debian package." % (field, value))
 
 
-def package(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
+@dataclass(frozen=True)
+class Options:
+    """All that ``package`` needs where that is given; ``dest`` where ``content`` is."""
+
+    name: Optional[str]
+    version: Optional[str]
+    major: Optional[str]
+    architecture: Optional[str]
+    library: Optional[str]
+    content: Optional[str]
+    dest: Optional[str]
+    package: Optional[str]
+    sources: Optional[str]
+
+    def kind(self) -> Kind:
+        return Kind(**{option: getattr(self, option) or "" for option in Kind._fields})
+
+
+def package(options: Options, check_mode: bool) -> Dict[str, Any]:
     """What the module residency_package does, by its options."""
     result = empty_result()
     library: Optional[bytes] = None
-    if params["library"] is not None:
-        library = read_library(params["library"], params["architecture"])
-    elif params["content"] is not None:
-        library = decode_library(params["content"], params["architecture"])
-    if params["package"] is None and library is not None:
-        result.update(msg="%s is a library." % (params["library"] or params["dest"]), sha256=hashlib.sha256(library).hexdigest())
-        if params["library"] is not None:
+    if options.library is not None:
+        library = read_library(options.library, options.architecture)
+    elif options.content is not None:
+        library = decode_library(options.content, options.architecture)
+    if options.package is None and library is not None:
+        result.update(msg="%s is a library." % (options.library or options.dest), sha256=hashlib.sha256(library).hexdigest())
+        if options.library is not None:
             result["content"] = base64.b64encode(library).decode()
         else:
             result["changed"] = True
             if not check_mode:
-                write_file(params["dest"], library)
+                write_file(options.dest or "", library)
         return result
-    path = params["package"]
-    kind = Kind(sources=params["sources"], **{option: params[option] for option in KIND_OPTIONS})
+    path = options.package or ""
+    kind = options.kind()
     kind.check()
     try:
         content = read_file(path, LARGEST_PACKAGE)
@@ -165,10 +184,10 @@ def decode_library(content: str, architecture: Optional[str]) -> bytes:
 
 def _check_library(library: bytes, path: str, architecture: Optional[str]) -> None:
     if len(library) < 20 or library[:4] != b"\x7fELF" or library[5] not in (1, 2):
-        raise ResidencyError("%s is not a library: it is no ELF file." % path)
+        raise ResidencyError("%s is not a library: it is not an ELF file." % path)
     kind, machine = struct.unpack_from("<HH" if library[5] == 1 else ">HH", library, 16)
     if kind != _SHARED_OBJECT:
-        raise ResidencyError("%s is not a library: it is no shared object." % path)
+        raise ResidencyError("%s is not a library: it is not a shared object." % path)
     wanted = _MACHINES.get(architecture or "")
     if wanted is not None and (library[4], library[5], machine) != wanted:
         raise ResidencyError("%s is not a library for %s." % (path, architecture))
@@ -203,7 +222,7 @@ def verify(kind: Kind, content: bytes, path: str) -> bytes:
     library = content[start : start + size]
     _check_library(library, path, kind.architecture)
     if assemble(kind, library) != content:
-        raise ResidencyError("%s is not the package that this collection makes of the library in it." % path)
+        raise ResidencyError("%s is not the package that this collection assembles from the library in it." % path)
     return library
 
 
@@ -221,7 +240,7 @@ def files(kind: Kind, library: bytes) -> Dict[str, bytes]:
 
 
 def md5sums(content: Mapping[str, bytes]) -> List[str]:
-    """As dpkg keeps them: a defence against accidents, not against anybody."""
+    """As dpkg stores them: a protection against accidents, not against attackers."""
     return ["%s  %s" % (hashlib.new("md5", data, usedforsecurity=False).hexdigest(), path) for path, data in sorted(content.items())]
 
 

@@ -22,7 +22,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 GENERATION = re.compile(r"@[1-9][0-9]{0,8}")
 PATTERN = re.compile(r"[A-Za-z0-9_.*?-]{1,63}")
 AS_FULL = 50  # as the server has it: a generation takes the fullest's place when it lacks no more than this part of it
-UNREADABLE = "it cannot be read"
+UNREADABLE = "could not read the file"
 KEEP = 2  # generations of a name, unless the user says otherwise
 LARGEST_KEEP = 1000000
 LARGEST_DAYS = 36500
@@ -64,36 +64,35 @@ def check_name(name: str, generation_allowed: bool) -> None:
     bare, at, dummy = name.partition("@")
     if not NAME.fullmatch(bare) or (at and not GENERATION.fullmatch(name[len(bare):])):
         raise ResidencyError(
-            "'%s' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most,"
-            " beginning with a letter or digit%s."
-            % (name, "; with @ and a number one generation of it" if generation_allowed else "")
+            "invalid snapshot name '%s': use letters, digits, '_', '.' and '-', at most 63, starting with a letter or digit%s."
+            % (name, ", and @ with a number for one generation" if generation_allowed else "")
         )
     if at and not generation_allowed:
-        raise ResidencyError("A new snapshot gets its own generation: give the name as '%s'." % bare)
+        raise ResidencyError("A new snapshot gets its own generation: use the name '%s'." % bare)
 
 
 def check_options(name: str, keep: Optional[int], present: bool, keep_days: Optional[float] = None) -> None:
     if present or not is_pattern(name):
         check_name(name, generation_allowed=not present)
     elif not PATTERN.fullmatch(name):
-        raise ResidencyError("'%s' is no pattern for snapshots: letters, digits, '_', '.', '-', '*' and '?', 63 at most." % name)
+        raise ResidencyError("invalid snapshot pattern '%s': use letters, digits, '_', '.', '-', '*' and '?', at most 63." % name)
     if keep_days is not None:
         check_days("keep_days", keep_days)
     if keep is None:
         return
     if present and keep < 1:
-        raise ResidencyError("keep is %d: at least one generation has to stay." % keep)
+        raise ResidencyError("keep is %d: it must be at least 1." % keep)
     if keep > LARGEST_KEEP:
-        raise ResidencyError("keep is %d: it can be %d at most." % (keep, LARGEST_KEEP))
+        raise ResidencyError("keep is %d: it must be at most %d." % (keep, LARGEST_KEEP))
     if keep < 0:
-        raise ResidencyError("keep is %d: it cannot be less than 0." % keep)
+        raise ResidencyError("keep is %d: it must not be less than 0." % keep)
     if keep > 0 and "@" in name:
-        raise ResidencyError("keep and one generation do not go together: give the name as '%s'." % name.partition("@")[0])
+        raise ResidencyError("keep cannot be combined with one generation: use the name '%s'." % name.partition("@")[0])
 
 
 def check_days(option: str, days: float) -> None:
     if not 0 < days <= LARGEST_DAYS:
-        raise ResidencyError("%s is %g: it has to be more than 0 and at most %d." % (option, days, LARGEST_DAYS))
+        raise ResidencyError("%s is %g: it must be more than 0 and at most %d." % (option, days, LARGEST_DAYS))
 
 
 def is_pattern(name: str) -> bool:
@@ -132,7 +131,7 @@ def older(snapshots: Iterable[Row], days: Optional[float]) -> List[Row]:
 
 def none_called(snapshots: List[Row], name: Optional[str]) -> str:
     known = ", ".join(full_name(one) for one in snapshots)
-    return "There is no snapshot '%s' here; %s." % (name, "there is " + known if known else "there is none at all")
+    return "Snapshot '%s' does not exist here; %s." % (name, "there is " + known if known else "there is none at all")
 
 
 def find(session: Session, name: str, asked: Optional[str] = None) -> Row:
@@ -154,7 +153,7 @@ def _thin_warnings(snapshots: List[Row], snapshot: Row, asked: str) -> List[str]
     if snapshot["thin"]:
         meant = _meant(select(snapshots, snapshot["name"]))
         return [
-            "%s is thin: it holds %s, and the fullest generation before it held %s.%s"
+            "%s is thin: it holds %s, while the fullest generation before it held %s.%s"
             % (
                 full_name(snapshot),
                 human_blocks(snapshot["wanted"]),
@@ -201,7 +200,7 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool, 
         for one in generations:
             if (one["problem"] or "").startswith(UNREADABLE):
                 raise ResidencyError(
-                    "Snapshot %s cannot be compared with: %s. Make the file readable for the server, or remove it."
+                    "Snapshot %s cannot be compared: %s. Make the file readable for the server, or remove it."
                     % (full_name(one), one["problem"].rstrip("."))
                 )
         session.record(_TAKE, (name, keep, force))
@@ -276,7 +275,8 @@ def drop(session: Session, name: str, keep: int, check_mode: bool, keep_days: Op
     result = _result(session, False)
     if keep_days is not None:
         result["warnings"] += [
-            "%s stays: its age is not known, since %s." % (full_name(one), (one["problem"] or UNREADABLE).rstrip(".")) for one in chosen if one["age"] is None
+            "%s is kept, because its age is unknown (%s)." % (full_name(one), (one["problem"] or UNREADABLE).rstrip("."))
+            for one in chosen if one["age"] is None
         ]
         chosen = older(chosen, keep_days)
     removed = []
@@ -303,7 +303,7 @@ def drop(session: Session, name: str, keep: int, check_mode: bool, keep_days: Op
     elif keep:
         result["msg"] = "There %s no more than %s of '%s'." % ("is" if keep == 1 else "are", _generations(keep), name)
     else:
-        result["msg"] = "There is no snapshot '%s'." % name
+        result["msg"] = "Snapshot '%s' does not exist." % name
     result["diff"] = {
         "before_header": "snapshots",
         "after_header": "snapshots",
@@ -378,7 +378,7 @@ def _file_bytes(previous: Optional[Row], rows: List[Row]) -> int:
 
 
 def _require_room(session: Session, needed: int) -> None:
-    """What would keep the server from writing the file: its own folder for snapshots may be elsewhere, by a link or a mount."""
+    """What would keep the server from writing the file: its snapshot directory may be elsewhere, by a link or a mount."""
     # as another user, or from another host, only the server could tell
     if session.peer() is None or os.geteuid() == 0:
         return
@@ -388,7 +388,7 @@ def _require_room(session: Session, needed: int) -> None:
             directory = os.path.dirname(directory)
         elif not os.path.exists(directory):
             raise ResidencyError(
-                "%s leads to %s, which is not there: mount or create it before a snapshot is taken." % (directory, os.path.realpath(directory))
+                "%s leads to %s, which does not exist: mount or create it before a snapshot is taken." % (directory, os.path.realpath(directory))
             )
         room = os.statvfs(directory)
     except OSError:  # of another user's
@@ -397,7 +397,7 @@ def _require_room(session: Session, needed: int) -> None:
         raise ResidencyError("%s is on a file system that is mounted read-only: a snapshot cannot be saved there." % directory)
     free = room.f_bavail * room.f_frsize
     if free < needed:
-        raise ResidencyError("%s has %s free, and the snapshot takes about %s: make room there." % (directory, human_bytes(free), human_bytes(needed)))
+        raise ResidencyError("%s has %s free, but the snapshot takes about %s: free some space there." % (directory, human_bytes(free), human_bytes(needed)))
 
 
 def _previous(generations: List[Row]) -> Optional[Row]:
@@ -463,7 +463,7 @@ def _drop_aged(session: Session, snapshot: Row, now: List[Row], days: Optional[f
 def _thin(what: str, wanted: int, measure: int, current: Optional[Row]) -> str:
     return (
         "%s thin: it holds %s, less than half of the %s that still exist of the fullest generation.%s"
-        " If it is the working set from now on, set force, which makes it the measure."
+        " If it is the new working set, set force, which makes it the reference."
         % (
             what,
             human_blocks(wanted),

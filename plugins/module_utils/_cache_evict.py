@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
@@ -24,7 +25,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _page_cache,
     _residency,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, attach_extension, connect, data_directory_of
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import LogIn, Session, attach_extension, data_directory_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Patterns, Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._privileges import Act, Ask
@@ -38,47 +39,60 @@ class State(NamedTuple):
     """What both caches hold of some relations."""
 
     files: List[_page_cache.File]
-    buffers: Optional[Dict[Place, int]]  # blocks; None where nobody tells
+    buffers: Optional[Dict[Place, int]]  # blocks; None if unknown
 
     @property
     def buffer_bytes(self) -> Optional[int]:
         return None if self.buffers is None else sum(self.buffers.values()) * BLOCK_BYTES
 
 
-def evict(params: Mapping[str, Any], check_mode: bool) -> Dict[str, Any]:
+@dataclass(frozen=True)
+class Options:
+    scope: str
+    layers: List[str]
+    method: str
+    service: Optional[str]
+    relations: List[str]
+    databases: List[str]
+    level: int
+    force: bool
+    data_directory: Optional[str]
+
+
+def evict(options: Options, log_in: LogIn, check_mode: bool) -> Dict[str, Any]:
     """The whole of the module cache_evict."""
-    _check_options(params)
-    given: Optional[str] = params["data_directory"]
-    if given is None and params["scope"] == "host":
-        acts = _acts(params, None)
-        return _host(params, check_mode, lambda name, *arguments: acts[name](*arguments))
+    _check_options(options)
+    given: Optional[str] = options.data_directory
+    if given is None and options.scope == "host":
+        acts = _acts(options, None)
+        return _host(options, check_mode, lambda name, *arguments: acts[name](*arguments))
     if given is None:
-        with closing(_connect(params, None)) as session:
+        with closing(_connect(log_in, None)) as session:
             where = _where(session)
             _require_role(session, "pg_checkpoint", "without which what is dirty would stay")
     else:
         where = given
-    result: Dict[str, Any] = _data_directory.opened(where).run_as_owner(partial(_work, params, where, check_mode), _acts(params, where))
+    result: Dict[str, Any] = _data_directory.opened(where).run_as_owner(partial(_work, options, log_in, where, check_mode), _acts(options, where))
     return result
 
 
-def _work(params: Mapping[str, Any], data_directory: str, check_mode: bool, ask: Ask) -> Dict[str, Any]:
-    by_host = params["scope"] == "host"
-    result = _host(params, check_mode, ask) if by_host else _cluster(params, data_directory, check_mode, ask)
+def _work(options: Options, log_in: LogIn, data_directory: str, check_mode: bool, ask: Ask) -> Dict[str, Any]:
+    by_host = options.scope == "host"
+    result = _host(options, check_mode, ask) if by_host else _cluster(options, log_in, data_directory, check_mode, ask)
     return dict(result, warnings=result.get("warnings", []) + _data_directory.opened(data_directory).warnings())
 
 
-def _acts(params: Mapping[str, Any], data_directory: Optional[str]) -> Dict[str, Act]:
-    """What root does."""
+def _acts(options: Options, data_directory: Optional[str]) -> Dict[str, Act]:
+    """The actions that only root performs."""
 
     def prepare_host() -> bool:
         _drop_caches.require_root()
-        if not params["force"]:
+        if not options.force:
             _drop_caches.refuse(None if data_directory is None else _page_cache.postmaster_pid(data_directory))
         return _drop_caches.in_container()
 
-    unit = {} if data_directory is None else Unit(data_directory, params["service"]).acts
-    return dict(unit, **{"prepare host": prepare_host, "drop caches": lambda: _drop_caches.drop(params["level"])})
+    unit = {} if data_directory is None else Unit(data_directory, options.service).acts
+    return dict(unit, **{"prepare host": prepare_host, "drop caches": lambda: _drop_caches.drop(options.level)})
 
 
 def empty_result() -> Dict[str, Any]:
@@ -105,54 +119,54 @@ def empty_result() -> Dict[str, Any]:
     }
 
 
-def _check_options(params: Mapping[str, Any]) -> None:
-    if not params["layers"]:
-        raise ResidencyError("layers is empty: name page_cache, shared_buffers or both.")
-    if (params["scope"] == "relation") != bool(params["relations"]):
-        raise ResidencyError("scope relation and relations go together: the relations are what is evicted.")
-    if params["databases"] and params["scope"] != "relation":
-        raise ResidencyError("databases goes with scope relation.")
-    Patterns("relations", params["relations"])
-    Patterns("databases", params["databases"])
-    if params["scope"] == "relation" and _restarts(params):
-        raise ResidencyError("A restart empties all shared buffers, not those of a relation: with scope relation, method is functions.")
-    if params["scope"] == "host":
-        if params["method"] == "functions" and "shared_buffers" in params["layers"]:
-            raise ResidencyError("With scope host nobody logs in: set method to restart, or leave shared_buffers out of layers.")
-    elif params["force"]:
-        raise ResidencyError("force goes with scope host: the other scopes touch nobody else's files.")
+def _check_options(options: Options) -> None:
+    if not options.layers:
+        raise ResidencyError("layers is empty: set page_cache, shared_buffers or both.")
+    if (options.scope == "relation") != bool(options.relations):
+        raise ResidencyError("scope relation and relations must be used together.")
+    if options.databases and options.scope != "relation":
+        raise ResidencyError("databases requires scope relation.")
+    Patterns("relations", options.relations)
+    Patterns("databases", options.databases)
+    if options.scope == "relation" and _restarts(options):
+        raise ResidencyError("A restart evicts all shared buffers, not those of one relation: with scope relation, set method to functions.")
+    if options.scope == "host":
+        if options.method == "functions" and "shared_buffers" in options.layers:
+            raise ResidencyError("scope host does not log in: set method to restart, or remove shared_buffers from layers.")
+    elif options.force:
+        raise ResidencyError("force requires scope host: the other scopes evict only the cluster's own files.")
 
 
-def _restarts(params: Mapping[str, Any]) -> bool:
-    return "shared_buffers" in params["layers"] and params["method"] == "restart"
+def _restarts(options: Options) -> bool:
+    return "shared_buffers" in options.layers and options.method == "restart"
 
 
 # --- by relation and cluster ---
 
 
-def _cluster(params: Mapping[str, Any], data_directory: str, check_mode: bool, ask: Ask) -> Dict[str, Any]:
-    given: Optional[str] = params["data_directory"]
+def _cluster(options: Options, log_in: LogIn, data_directory: str, check_mode: bool, ask: Ask) -> Dict[str, Any]:
+    given: Optional[str] = options.data_directory
     _page_cache.major_version(data_directory)
     _page_cache.require_owner(data_directory)
     if given is not None and _page_cache.postmaster_pid(given) is None:
-        return _without_server(params, given, check_mode)
-    if _restarts(params):
-        return _by_restart(params, data_directory, check_mode, ask)
-    with closing(_connect(params, given)) as session:
+        return _without_server(options, given, check_mode)
+    if _restarts(options):
+        return _by_restart(options, data_directory, check_mode, ask)
+    with closing(_connect(log_in, given)) as session:
         _require_same(_where(session), data_directory)
         _require_role(session, "pg_checkpoint", "without which what is dirty would stay")
-        return _with_server(params, data_directory, session, check_mode)
+        return _with_server(options, data_directory, session, check_mode)
 
 
-def _with_server(params: Mapping[str, Any], data_directory: str, session: Session, check_mode: bool) -> Dict[str, Any]:
-    by_functions = "shared_buffers" in params["layers"]
+def _with_server(options: Options, data_directory: str, session: Session, check_mode: bool) -> Dict[str, Any]:
+    by_functions = "shared_buffers" in options.layers
     if by_functions:
         _buffers.require_functions(session)
     chosen, names, warnings = None, None, []
-    if params["scope"] == "relation":
+    if options.scope == "relation":
         attach_extension(session)
-        names = _names.everything(session, Patterns("databases", params["databases"]))
-        chosen, warnings = choose(names, params)
+        names = _names.everything(session, Patterns("databases", options.databases))
+        chosen, warnings = choose(names, options)
     if check_mode:
         session.record("CHECKPOINT")
     else:
@@ -161,34 +175,34 @@ def _with_server(params: Mapping[str, Any], data_directory: str, session: Sessio
     before = State(_page_cache.count_files(data_directory, paths), _chosen_of(_buffers.count(session), chosen))
     if by_functions:
         _buffers.evict(session, chosen, check_mode)
-    if "page_cache" in params["layers"] and not check_mode:
+    if "page_cache" in options.layers and not check_mode:
         _page_cache.evict(data_directory, paths)
     after = State(_page_cache.count_files(data_directory, paths), _chosen_of(_buffers.count(session), chosen))
 
     def name(places: Iterable[Place]) -> Names:
         return names or _names_if_told(places, session)
 
-    result = _result(params, data_directory, before, after, "running", name, check_mode)
+    result = _result(options, data_directory, before, after, "running", name, check_mode)
     result.update(queries=session.queries, warnings=warnings)
     return result
 
 
-def _without_server(params: Mapping[str, Any], data_directory: str, check_mode: bool) -> Dict[str, Any]:
-    """Stopped: nobody logs in, and what was shared buffers is gone."""
+def _without_server(options: Options, data_directory: str, check_mode: bool) -> Dict[str, Any]:
+    """The server is stopped: no login is possible, and its shared buffers are gone."""
     names = _names_file.load_newest(data_directory)
-    chosen, warnings = choose(names, params) if params["scope"] == "relation" else (None, [])
+    chosen, warnings = choose(names, options) if options.scope == "relation" else (None, [])
     paths = _paths(data_directory, chosen)
     before = State(_page_cache.count_files(data_directory, paths), None)
-    if "page_cache" in params["layers"] and not check_mode:
+    if "page_cache" in options.layers and not check_mode:
         _page_cache.evict(data_directory, paths)
     after = State(_page_cache.count_files(data_directory, paths), None)
-    result = _result(params, data_directory, before, after, "stopped", lambda dummy: names, check_mode)
+    result = _result(options, data_directory, before, after, "stopped", lambda dummy: names, check_mode)
     result["warnings"] = warnings
     return result
 
 
-def _by_restart(params: Mapping[str, Any], data_directory: str, check_mode: bool, ask: Ask) -> Dict[str, Any]:
-    """The shutdown's own checkpoint leaves nothing dirty, and between stop and start nobody reads."""
+def _by_restart(options: Options, data_directory: str, check_mode: bool, ask: Ask) -> Dict[str, Any]:
+    """The shutdown checkpoint leaves nothing dirty, and between stop and start no process reads."""
     service = Service(data_directory, ask)
     names = _names_file.load_newest(data_directory)
     paths = _paths(data_directory, None)
@@ -198,22 +212,22 @@ def _by_restart(params: Mapping[str, Any], data_directory: str, check_mode: bool
         service.stop()
         try:
             paths = _paths(data_directory, None)
-            if "page_cache" in params["layers"]:
+            if "page_cache" in options.layers:
                 _page_cache.evict(data_directory, paths)
             # before the start, which reads the catalogs again
             after = State(_page_cache.count_files(data_directory, paths), {})
         finally:
             service.start()
-    result = _result(params, data_directory, before, after, "running", lambda dummy: names, check_mode)
+    result = _result(options, data_directory, before, after, "running", lambda dummy: names, check_mode)
     result.update(changed=True, restarted=not check_mode, commands=service.commands)
     if check_mode:
         result["buffer_bytes_after"] = 0
     return result
 
 
-def choose(names: Names, params: Mapping[str, Any]) -> Any:
+def choose(names: Names, options: Options) -> Any:
     """The places of the relations that are meant, and warnings about patterns that fit none."""
-    relations, databases = Patterns("relations", params["relations"]), Patterns("databases", params["databases"])
+    relations, databases = Patterns("relations", options.relations), Patterns("databases", options.databases)
     ranks = {
         place: relations.rank(relation)
         for place, relation in names.relations.items()
@@ -221,10 +235,10 @@ def choose(names: Names, params: Mapping[str, Any]) -> Any:
     }
     chosen = {place for place, rank in ranks.items() if rank is not None}
     if not chosen:
-        why = "" if names.relations else " With PostgreSQL stopped, only the names that came with a snapshot are known, and there are none."
-        raise ResidencyError("No relation is named like %s.%s" % (", ".join(relations.patterns), why))
+        why = "" if names.relations else " While PostgreSQL is stopped, only names from snapshots are known, and there are none."
+        raise ResidencyError("No relation matches %s.%s" % (", ".join(relations.patterns), why))
     unmatched = relations.unmatched(rank for rank in ranks.values() if rank is not None)
-    warnings = ["Nothing fits '%s' of relations." % pattern for pattern in unmatched]
+    warnings = ["Nothing matches '%s' of relations." % pattern for pattern in unmatched]
     return chosen, warnings + _names.unnamed_warnings(names)
 
 
@@ -248,23 +262,23 @@ def _chosen_of(buffers: Optional[Dict[Place, int]], chosen: Optional[Collection[
     return {place: blocks for place, blocks in buffers.items() if place in chosen}
 
 
-def _connect(params: Mapping[str, Any], given: Optional[str]) -> Session:
+def _connect(log_in: LogIn, given: Optional[str]) -> Session:
     try:
-        return connect(params)
+        return log_in(None)
     except NotInstalledError:
         raise
     except ResidencyError as error:
         if given is None:
             if isinstance(error, NotRunningError):
-                raise ResidencyError("%s With PostgreSQL stopped, name its data_directory." % error) from error
+                raise ResidencyError("%s If PostgreSQL is stopped, set data_directory." % error) from error
             raise
         raise ResidencyError(
-            "PostgreSQL runs in %s, and without a login for its CHECKPOINT dirty pages would stay. %s" % (given, error)
+            "PostgreSQL runs in %s, and dirty pages would stay without a login for CHECKPOINT. %s" % (given, error)
         ) from error
 
 
 def _require_role(session: Session, role: str, why: str) -> None:
-    """Before anything is done, and in check mode too."""
+    """Check before any change, in check mode too."""
     row = session.only_row("SELECT current_user AS me, pg_catalog.pg_has_role(%s, 'USAGE') AS held", (role,))
     if not row["held"]:
         raise ResidencyError("Login role %s lacks %s, %s: grant it, or log in as a superuser." % (row["me"], role, why))
@@ -283,23 +297,23 @@ def _require_same(path: str, data_directory: str) -> None:
     except OSError:
         same = False
     if not same:
-        raise ResidencyError("This login reaches the cluster in %s, and data_directory is %s." % (path, data_directory))
+        raise ResidencyError("This login reaches the cluster in %s, but data_directory is %s." % (path, data_directory))
 
 
 # --- the whole host ---
 
 
-def _host(params: Mapping[str, Any], check_mode: bool, ask: Ask) -> Dict[str, Any]:
-    """As root, who logs in nowhere: what runs is found through /proc."""
-    given: Optional[str] = params["data_directory"]
+def _host(options: Options, check_mode: bool, ask: Ask) -> Dict[str, Any]:
+    """As root, which does not log in: running servers are found through /proc."""
+    given: Optional[str] = options.data_directory
     if given is not None:
         _page_cache.major_version(given)
     own = None if given is None else _page_cache.postmaster_pid(given)
     running = own is not None
-    if _restarts(params) and not running:
-        raise ResidencyError("method restart needs the data_directory of a cluster that runs.")
+    if _restarts(options) and not running:
+        raise ResidencyError("method restart needs the data_directory of a running cluster.")
     in_container = ask("prepare host")
-    service = Service(given, ask) if given is not None and _restarts(params) else None
+    service = Service(given, ask) if given is not None and _restarts(options) else None
     paths = _paths(given, None) if given is not None else []
     host_before = _drop_caches.cached_bytes()
     before = State(_counted(given, paths), None)
@@ -316,16 +330,16 @@ def _host(params: Mapping[str, Any], check_mode: bool, ask: Ask) -> Dict[str, An
                 service.start()
     names = _names_file.load_newest(given) if given is not None else Names()
     server = None if given is None else "running" if running else "stopped"
-    result = _result(params, given, before, after, server, lambda dummy: names, check_mode)
+    result = _result(options, given, before, after, server, lambda dummy: names, check_mode)
     warnings = [_drop_caches.ALL_CONTAINERS] if in_container else []
     if running and service is None:
-        warnings.append("PostgreSQL runs in %s: what is dirty in its shared buffers stays there, and comes back with a checkpoint." % given)
+        warnings.append("PostgreSQL runs in %s: its dirty buffers stay in shared buffers, and a checkpoint writes them to the page cache." % given)
     result.update(
         changed=True,
         restarted=service is not None and not check_mode,
         host={"cached_bytes_before": host_before, "cached_bytes_after": host_after},
         commands=(service.commands[:1] if service else [])
-        + ["sync", "echo %d > /proc/sys/vm/drop_caches" % params["level"]]
+        + ["sync", "echo %d > /proc/sys/vm/drop_caches" % options.level]
         + (service.commands[1:] if service else []),
         msg="%s the page cache of the whole %s: %s before, %s after."
         % (
@@ -347,7 +361,7 @@ def _counted(data_directory: Optional[str], paths: List[str]) -> List[_page_cach
 
 
 def _result(
-    params: Mapping[str, Any],
+    options: Options,
     data_directory: Optional[str],
     before: State,
     after: State,
@@ -357,8 +371,8 @@ def _result(
 ) -> Dict[str, Any]:
     if check_mode:
         after = State(
-            [] if "page_cache" in params["layers"] else before.files,
-            before.buffers if "shared_buffers" not in params["layers"] else None if before.buffers is None else {},
+            [] if "page_cache" in options.layers else before.files,
+            before.buffers if "shared_buffers" not in options.layers else None if before.buffers is None else {},
         )
     rows = compare(before, after)
     listed = rank(rows, "before")
@@ -371,7 +385,7 @@ def _result(
     resident = _page_cache.add_up(after.files).resident_bytes
     result = empty_result()
     result.update(
-        scope=params["scope"],
+        scope=options.scope,
         data_directory=data_directory,
         server=server,
         files=total.files,
@@ -396,7 +410,7 @@ def _result(
         ),
     )
     result["changed"] = resident < total.resident_bytes or (result["buffer_bytes_after"] or 0) < (result["buffer_bytes_before"] or 0)
-    result["msg"] = _message(result, params["layers"], check_mode)
+    result["msg"] = _message(result, options.layers, check_mode)
     return result
 
 
@@ -442,7 +456,7 @@ def _describe(row: Dict[str, Any], names: Names) -> Dict[str, Any]:
 
 
 def _reasons(places: Collection[Place], files: Iterable[_page_cache.File], data_directory: Optional[str]) -> Dict[Place, str]:
-    """Dirty where the kernel says so; otherwise somebody has it mapped, or has read it again."""
+    """Dirty if the kernel reports it; otherwise a process has it mapped, or has read it again."""
     return {
         _page_cache.identify(file.path)[0]: "dirty"
         for file in files

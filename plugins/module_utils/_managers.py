@@ -1,0 +1,43 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Cluster managers, which take a restart of PostgreSQL for a failure of it: how they are known, and what is said of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+MANAGERS = {"patroni": "Patroni", "repmgrd": "repmgr", "pacemakerd": "Pacemaker"}
+_SUPERVISORS = r"patroni|repmgr|pacemaker|supervis|runsv"  # whose child a postmaster is
+
+
+def is_supervisor(name: str) -> bool:
+    """The cluster manager, from the name of a postmaster's parent, at most 15 characters (proc(5), comm)."""
+    return bool(re.search(_SUPERVISORS, name))
+
+
+def _manager(processes: str, user: str) -> Optional[str]:
+    """A cluster manager among the lines of ``ps -e -ww -o pidns=,user:64=,args=``.
+
+    Processes in containers on this host do not matter: they have a PID namespace of their own. Where that may not be seen, there are none.
+    Nor do those of users other than root and the cluster's: anybody may give a process any name.
+    """
+    own = re.search(r"(?m)^ *([0-9]+) +root +ps -e -ww -o pidns=", processes)
+    found = re.search(
+        r"(?m)^ *(?:-|%s) +(?:root|%s) +(?:\S*python\S* )?(?:\S*/)?(patroni|repmgrd|pacemakerd)(?= |$)" % (own.group(1) if own else "-", re.escape(user)),
+        processes,
+    )
+    return MANAGERS[found.group(1)] if found else None
+
+
+def managed(processes: str, user: str, host: str) -> str:
+    """Why PostgreSQL of this host is not restarted; empty if no cluster manager runs."""
+    found = _manager(processes, user)
+    if found is None:
+        return ""
+    return (
+        "%s runs on %s, and may treat a restart as a failure and promote a standby. There is no adapter for it. Restart with its own tools"
+        " (patronictl restart, repmgr node service, pcs), with a snapshot before and a warm-up after it." % (found, host))

@@ -1,0 +1,126 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The adapters of the role cache_common: by what a service is stopped and started, and what keeps clients away. docs/adapters.md has the contracts.
+
+An adapter is a directory, ``roles/cache_common/tasks/<contract>/<kind>``, with a task file for each step. A kind that is a path is a task file of
+the user's own: it is every step that the directory ``tasks`` has no file for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import OWN_TASKS, ROLES, as_list, described, kinds
+
+AWAY, WAIT = "away", "wait"  # until a host is warm its clients are elsewhere; while the primary restarts its clients wait
+
+Place = Dict[str, Any]
+
+
+def file(kind: str, contract: str, step: str) -> str:
+    """The file in which this kind does a step: its own, or the one that all kinds share."""
+    folder = os.path.join(ROLES, "cache_common", "tasks", contract)
+    name = step if "." in step else step + ".yml"
+    own = is_own(kind, contract)
+    found = os.path.join(folder, OWN_TASKS if own else kind, name)
+    if own:
+        return found if os.path.isfile(found) else kind
+    for path in (found, os.path.join(folder, name)):
+        if os.path.isfile(path):
+            return path
+    raise AnsibleFilterError("The adapter %s of %s has no %s." % (printable(kind, 200), contract, name))
+
+
+def is_own(kind: str, contract: str) -> bool:
+    """Whether this is the user's own task file."""
+    return kind not in kinds(contract)
+
+
+def unit(server: Mapping[str, Any], named: str) -> str:
+    """The systemd unit of a server: as its user or an earlier run names it, else as Debian does, or Red Hat."""
+    cluster = str(server.get("cluster_name") or "")
+    if named or server.get("unit"):
+        return str(named or server["unit"])
+    return "postgresql@%s" % cluster.replace("/", "-") if "/" in cluster else "postgresql-%d" % (int(server["version_num"]) // 10000)
+
+
+def no_cluster(server: Mapping[str, Any], manager: str, named: str) -> str:
+    """Why a cluster cannot be named by cluster_name, which its server can be made to say; empty where it can, or where nothing is named by it."""
+    cluster = str(server.get("cluster_name") or "")
+    if manager != "pg_ctlcluster" and not (manager == "systemd" and not named and not server.get("unit") and "/" in cluster):
+        return ""
+    if re.fullmatch(r"[1-9][0-9.]*/[A-Za-z0-9_][A-Za-z0-9_.-]*", cluster):
+        return ""
+    return (
+        "pg_ctlcluster needs a cluster_name such as 15/main, but that of this server is '%s': it was not created by pg_createcluster. Set"
+        " pgfleet_service_manager to what starts it." % printable(cluster, 80))
+
+
+class Way(NamedTuple):
+    """A way to keep clients away from a host."""
+
+    kind: str
+    moment: str  # AWAY or WAIT
+    places: List[Place]
+
+
+def ways(variables: Mapping[str, Any], host: str, moment: str = "") -> List[Dict[str, Any]]:
+    """The ways in cache_restart_traffic, in its order: those of a moment, or all.
+
+    The places of a kind are in the variable cache_restart_<kind>; what an entry does not say is as ``place`` of its adapter.json has it.
+    """
+    found = []
+    for kind in map(str, as_list(variables.get("cache_restart_traffic") or [])):
+        if kind in kinds("traffic"):
+            known = described(kind)
+            defaults = {name: host if value == "{host}" else value for name, value in known["place"].items()}
+            places = [dict(defaults, **dict(entry, kind=kind)) for entry in as_list(variables.get("cache_restart_" + kind) or [])]
+        else:
+            known, places = {"moment": AWAY}, [{"kind": kind, "host": host}]
+        if places and moment in ("", known["moment"]):
+            found.append(Way(kind, known["moment"], places)._asdict())
+    return found
+
+
+def keys(kind: str) -> List[str]:
+    """What may be said of a place of this kind, and identifies it."""
+    known = described(kind) if kind in kinds("traffic") else {"required": [], "place": {}}
+    return list(dict.fromkeys(["kind", "host", *known["required"], *known["place"]]))
+
+
+def places(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> List[Mapping[str, Any]]:
+    """Where the host is to be taken out of traffic: those that the step ``look`` has seen, and the user's own files."""
+    return [place for way in chosen for place in (seen.get(way["kind"], []) if way["kind"] in kinds("traffic") else way["places"])]
+
+
+def in_traffic(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """The proxies that send a host traffic, by what ``look`` has seen; empty if none does, or if it is unknown."""
+    found = []
+    for way in chosen:
+        hosts = sorted({str(place["host"]) for place in seen.get(way["kind"], []) if place["out"] is False})
+        if hosts:
+            found.append("%s on %s" % (described(way["kind"])["name"], ", ".join(hosts)))
+    return " and ".join(found)
+
+
+def back_in(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> List[Mapping[str, Any]]:
+    """The ways by which a host may get traffic: where it is not known to be out."""
+    return [way for way in chosen if any(not place["out"] for place in seen.get(way["kind"], []))]
+
+
+def out_at(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]], recorded: bool) -> List[str]:
+    """Where a host is out of traffic: the hosts of proxies that say so, and, if it is recorded, the user's own files."""
+    found = []
+    for way in chosen:
+        if way["kind"] in kinds("traffic"):
+            found += sorted({str(place["host"]) for place in seen.get(way["kind"], []) if place["out"]})
+        elif recorded:
+            found.append(str(way["kind"]))
+    return found

@@ -1,0 +1,79 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Commands for pgbouncer's console and their results: the adapter pgbouncer, evaluated on the controller."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any, Dict, List, Mapping, Sequence
+
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+
+TIMED_OUT = (124, 137)  # timeout(1): ended, and killed
+
+
+def pgbouncer_console(place: Mapping[str, Any], command: str, seconds: Any) -> List[str]:
+    """The command line that sends a command to the console of a place, and gives up after this time: psql itself waits for ever."""
+    return [
+        "timeout", "--kill-after=5", str(seconds),
+        "psql", "--no-psqlrc", "--csv", "--host=%s" % place["socket"], "--port=%s" % place["port"], "--username=%s" % place["user"],
+        "--dbname=pgbouncer", "--command", command,
+    ]
+
+
+def pgbouncer(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
+    """The result of SHOW DATABASES for each place; its pause is None if it is unknown."""
+    found = []
+    for place, one in zip(places, results):
+        answered = one.get("rc", 1) == 0
+        rows = list(csv.DictReader(io.StringIO(str(one.get("stdout") or "")))) if answered else []
+        paused = {row["name"]: row.get("paused") for row in rows if row.get("name") not in (None, "pgbouncer")}
+        out = {"0": False, "1": True}.get(str(paused.get(place["database"])))
+        found.append({**place, "answered": answered, "error": "" if answered else _said(one), "databases": list(paused), "out": out})
+    return found
+
+
+def pgbouncer_unfit(seen: Sequence[Mapping[str, Any]]) -> str:
+    """Why the clients cannot be paused, checked before anything is changed."""
+    for one in seen:
+        if not one["answered"]:
+            return (
+                "pgbouncer on %s does not answer at port %s: %s. Its console needs psql on that host and a user in admin_users; set its address in"
+                " cache_restart_pgbouncer." % (one["host"], one["port"], one["error"]))
+        if one["database"] and one["database"] not in one["databases"]:
+            return "pgbouncer on %s has no database %s; it has %s. Correct cache_restart_pgbouncer." % (
+                one["host"], one["database"], printable(", ".join(one["databases"])))
+        if one["out"]:
+            return "pgbouncer on %s has database %s paused already, which this playbook did not do and would undo. Resume it first." % (
+                one["host"], one["database"])
+    return ""
+
+
+def pgbouncer_not_paused(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], seconds: Any) -> str:
+    """Why the restart cannot start; "already paused" is no error."""
+    for place, one in zip(places, results):
+        if one.get("rc", 1) != 0 and "already" not in str(one.get("stderr") or ""):
+            slow = "transactions ran longer than cache_restart_pause_timeout (%s s)" % seconds
+            return "pgbouncer on %s could not be paused, so nothing was restarted: %s." % (
+                place["host"], slow if one.get("rc") in TIMED_OUT else _said(one))
+    return ""
+
+
+def pgbouncer_not_resumed(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], host: str) -> str:
+    """Whose clients still wait; "not paused" is no error."""
+    for place, one in zip(places, results):
+        if one.get("rc", 1) != 0 and "not paused" not in str(one.get("stderr") or ""):
+            return (
+                "pgbouncer on %s was paused for the restart of %s and could not be resumed: %s. Its clients are waiting: run 'RESUME%s' in its console now."
+                % (place["host"], host, _said(one), place["database"] and " " + place["database"]))
+    return ""
+
+
+def _said(result: Mapping[str, Any]) -> str:
+    if result.get("rc") in TIMED_OUT:
+        return "it did not answer in time"
+    return printable(" ".join(str(result.get("stderr") or result.get("msg") or "").split()))

@@ -1,0 +1,335 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The record of a host as a state machine: what is begun there, and what is owed to it. docs/restarts.md has the diagram.
+
+An event is written down before what it is about is done (going_out, pausing, stopping, going_in), and another one when it is done. So a record
+that nobody goes on with says what may have happened. The debt is the host's: what was resident before its restart has to be so again before it
+serves, whichever roll, cold test, play or operator comes next; it ends when the gate is passed and the host is in traffic, or is waived by name.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import COLD_TEST, PLAY, ROLL, owes
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters
+
+Record = Dict[str, Any]
+
+# planned: nothing has happened. saved: there is a snapshot. restarting: it may be down. restarted: another process runs. warm: the gate is
+# passed. done: and it is in traffic.
+STATES = ("planned", "saved", "restarting", "restarted", "warm", "done")
+INTENTS = ("", "going out", "stopping", "going in")
+
+_TEXT, _FLAG, _NUMBER, _LIST, _OBJECT = (str,), (bool,), (int, float), (list,), (dict,)
+_FORM: Dict[str, Tuple[type, ...]] = {
+    "roll": _TEXT, "system_identifier": _TEXT, "what": _TEXT, "snapshot": _TEXT, "state": _TEXT, "intent": _TEXT, "finished": _FLAG, "out": _FLAG,
+    "traffic": _LIST, "paused": _LIST,
+    "before": (int,), "after": (int,), "debt": _OBJECT, "server": _OBJECT, "residency": (int, float, type(None)), "seconds": _OBJECT, "remarks": _LIST,
+}
+_DEBT: Dict[str, Tuple[type, ...]] = {
+    "for": _TEXT, "snapshot": _TEXT, "digest": _TEXT, "wanted": (int,), "started": (int,), "until": (int,), "system_identifier": _TEXT,
+    "standby": _FLAG, "by": _TEXT, "since": _TEXT,
+}
+_ALSO = ("until",)  # of a debt, what need not be there
+
+
+def fault(record: Any) -> str:
+    """The first fault of a record, as a part of a sentence; empty if there is none."""
+    if not isinstance(record, Mapping):
+        return "it is not a JSON object"
+    for name, value in record.items():
+        if name in _FORM and not _is(value, _FORM[name]):
+            return "%s is '%s'" % (name, printable(value, 60))
+    for name, choices in (("state", STATES), ("intent", INTENTS)):
+        if record.get(name, choices[0]) not in choices:
+            return "%s is '%s'" % (name, printable(record[name], 60))
+    debt = record.get("debt") or {}
+    for name, kinds in _DEBT.items():
+        if debt and not _is(debt.get(name), kinds) and not (name in _ALSO and name not in debt):
+            return "%s of its debt is '%s'" % (name, printable(debt.get(name), 60))
+    if debt and debt["for"] not in (ROLL, COLD_TEST, PLAY):
+        return "for of its debt is '%s'" % printable(debt["for"], 60)
+    server = dict({"version_num": 0, "cluster_name": "", "unit": "", "standby": False}, **(record.get("server") or {}))
+    if not _is(server["version_num"], (int,)) or not isinstance(server["cluster_name"], str) or not isinstance(server["unit"], str) \
+            or not isinstance(server["standby"], bool):
+        return "server is '%s'" % printable(server, 60)
+    if not all(isinstance(place, Mapping) for name in ("traffic", "paused") for place in record.get(name) or []):
+        return "where it is out of traffic is not a list of places"
+    return ""
+
+
+def _is(value: Any, kinds: Tuple[type, ...]) -> bool:
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, kinds) and (not isinstance(value, (int, float)) or is_bounded(value))
+
+
+def is_bounded(value: float) -> bool:
+    """Whether a host's number can be a count, a position or a time; others could overflow later."""
+    return math.isfinite(value) and 0 <= value < 1 << 63 if isinstance(value, float) else 0 <= value < 1 << 63
+
+
+def known(record: Mapping[str, Any]) -> Record:
+    """A faultless record, reduced to the values that are used."""
+    found = {name: value for name, value in record.items() if name in _FORM}
+    if "server" in found:
+        found["server"] = {name: found["server"][name] for name in ("version_num", "cluster_name", "unit", "standby") if name in found["server"]}
+    if found.get("debt"):
+        found["debt"] = {name: value for name, value in found["debt"].items() if name in _DEBT}
+    return found
+
+
+# --- what a record means ---
+
+
+def open_ends(record: Mapping[str, Any], started: Optional[int]) -> bool:
+    """Whether a run has to continue on this host: it is out of traffic, paused, perhaps down, or not as warm as before."""
+    return bool(record.get("out") or record.get("paused") or record.get("intent") or record.get("state") == "restarting" or owes(record, started))
+
+
+def is_stopped(record: Mapping[str, Any]) -> bool:
+    """Whether any run was about to stop it and has not seen it since: if it does not answer, that is why."""
+    return record.get("intent") == "stopping"
+
+
+def is_restarted(record: Mapping[str, Any], started: int, roll: str) -> bool:
+    """Whether this rolling restart, or anything else since it was about to stop the server, has restarted it."""
+    return record.get("roll") == roll and record.get("state") in STATES[STATES.index("restarting"):] and record.get("before") != started
+
+
+def identifier(record: Mapping[str, Any]) -> str:
+    """The system identifier of this host's cluster, as far as the record has it."""
+    return str(record.get("system_identifier") or (record.get("debt") or {}).get("system_identifier") or "")
+
+
+def way(record: Mapping[str, Any], started: int, roll: str, abort: bool) -> Dict[str, bool]:
+    """The steps for this host: ``save``, ``restart``, ``restore``. A host with a pending restore gets no new snapshot."""
+    owed = owes(record, started)
+    again = is_restarted(record, started, roll)
+    return {
+        "save": not abort and not owed and not again,
+        "restart": not abort and not again,
+        "restore": owed or not abort,
+        "again": again or (abort and owed),
+    }
+
+
+def unfinished(result: Mapping[str, Any], host: str, what: str) -> str:
+    """Why a cold test or a user's play (``what``) does not start on this host; ``result`` is that of the module host_record."""
+    if result.get("fault"):
+        return "%s: check what was begun on %s, then remove the file." % (printable(result["fault"], 300), host)
+    record = result.get("record") or {}
+    wrong = fault(record)
+    if wrong:
+        return "The record of %s in pgfleet_state_directory is damaged (%s): check what was begun there, then remove the file." % (host, wrong)
+    debt = record.get("debt") or {}
+    if record.get("out") or record.get("paused") or debt.get("for") == ROLL:
+        return (
+            "A rolling restart of %s was not finished%s: run pgfleet.cache.rolling_restart again first, or end it by running it with -e"
+            " cache_restart_abort=true." % (host, ", and the host still has to be restored from %s" % printable(debt["snapshot"], 80) if debt else ""))
+    if debt.get("for") == COLD_TEST and what != COLD_TEST:
+        return (
+            "A cold test of %s was not finished: run pgfleet.cache.cold_test again first, which restores %s, or waive that by running it with -e"
+            " pgfleet_waive=%s." % (host, printable(debt["snapshot"], 80), host))
+    return ""
+
+
+def not_to_be_measured(record: Optional[Mapping[str, Any]], server: Mapping[str, Any], host: str, waive: Sequence[str]) -> str:
+    """Why a cold test stops on this host: a pending restore that is not the test's. ``server`` is the running server."""
+    debt = (record or {}).get("debt") or {}
+    if not debt or host in waive:
+        return ""
+    if debt["system_identifier"] != server["system_identifier"]:
+        return "The pending restore of %s belongs to another cluster (system identifier %s). If that cluster is gone, waive it with -e pgfleet_waive=%s." % (
+            host, printable(debt["system_identifier"], 30), host)
+    if debt["for"] == PLAY and owes({"debt": debt}, server["started"]):
+        return (
+            "%s was restarted by a play that saved %s, and is not as warm as before: run that play again, which restores it first, or waive that"
+            " with -e pgfleet_waive=%s." % (host, printable(debt["snapshot"], 80), host))
+    return ""
+
+
+# --- what happens to it ---
+
+
+def begin(record: Record, roll: str, what: str, system_identifier: str = "") -> None:
+    """Another roll takes over what is out, paused and owed, and nothing else. A host that does not answer stays in the cluster that it was in."""
+    if record.get("roll") != roll:
+        kept = {name: record[name] for name in ("intent", "out", "traffic", "paused", "debt", "server", "system_identifier") if name in record}
+        record.clear()
+        record.update({"roll": roll, "state": "planned", "finished": False, "seconds": {}, "out": False, "debt": {}}, **kept)
+    record.update(what=what)
+    if system_identifier:
+        record.update(system_identifier=system_identifier)
+    if record.get("state") != "done":
+        record.update(remarks=[])
+
+
+def save(record: Record, server: Optional[Mapping[str, Any]] = None, **debt: Any) -> None:
+    """Before anything is changed. ``wanted`` is in 8 KiB blocks, ``started`` in microseconds since 1970; ``server`` as with stopping."""
+    _only(not owes(record, debt["started"]), "save")
+    if server:
+        record.update(server=dict(server))
+    if debt.get("for", ROLL) == ROLL:  # others are no step of a roll
+        record.update(state="saved", snapshot=debt["snapshot"])
+    record.update(debt=dict(debt, **{"for": debt.get("for", ROLL)}))
+
+
+def going_out(record: Record, traffic: Sequence[Mapping[str, Any]]) -> None:
+    """Without any place it is in traffic for all that is known. Where an earlier run has taken it out, it still has to be put back."""
+    places = [_place(one) for one in traffic]
+    if record.get("out"):
+        places += [one for one in record.get("traffic", []) if one not in places]
+    record.update(intent="going out", out=bool(places), traffic=places)
+
+
+def out(record: Record) -> None:
+    _only(record.get("intent") == "going out", "out")
+    record.update(intent="")
+
+
+def pausing(record: Record, traffic: Sequence[Mapping[str, Any]]) -> None:
+    """Immediately before the stop, which has an intent of its own."""
+    record.update(paused=[_place(one) for one in traffic])
+
+
+def stopping(record: Record, before: int, server: Mapping[str, Any]) -> None:
+    """``server`` has what is needed to start it when it does not answer."""
+    _only(bool(record.get("debt")), "stopping")  # what is cold afterwards is owed first
+    record.update(intent="stopping", state="restarting", before=before, server=dict(server))
+
+
+def restarted(record: Record, after: int) -> None:
+    """By any means: the pending restore shows that the process is a new one."""
+    _only(record.get("before") != after and (record.get("state") in ("restarting", "restarted", "warm") or owes(record, after)), "restarted")
+    record.update(state="restarted", after=after, intent="")
+
+
+def resumed(record: Record) -> None:
+    record.update(paused=[])
+
+
+def going_in(record: Record) -> None:
+    _only(not record.get("paused"), "going in")
+    record.update(intent="going in")
+
+
+def into(record: Record, started: int) -> None:
+    """It is in traffic. A standby that is not warm does not get here; the process of before was never cold.
+
+    ``started`` may be of a moment before the restart: what is recorded as restarted is cold, whatever it says.
+    """
+    record.update(out=False, intent="", traffic=[])
+    if record.get("state") == "warm" or (record.get("state") != "restarted" and not owes(record, started)):
+        record.update(debt={})
+
+
+def warm(record: Record, residency: Optional[float]) -> None:
+    """The gate is passed. What is in traffic already, a primary, is owed nothing any more."""
+    record.update(state="warm", residency=residency)
+    if not record.get("out"):
+        record.update(debt={})
+
+
+def done(record: Record) -> None:
+    _only(record.get("state") == "warm" and not record.get("out") and not record.get("debt") and not record.get("paused"), "done")
+    record.update(state="done", intent="")
+
+
+def ended(record: Record, residency: Optional[float]) -> None:
+    """Warm and done at once: nothing keeps it from its clients."""
+    warm(record, residency)
+    done(record)
+
+
+def left(record: Record, started: int) -> None:
+    """Nothing is to be gone on with: it is as it was, and what may be owed to it later is not of this roll."""
+    _only(not owes(record, started), "left")
+    record.update(state="planned", intent="", debt={})
+
+
+def waived(record: Record, by: str) -> None:
+    debt = record.get("debt") or {}
+    if debt:
+        remark = "%s waived the restore that was pending since %s: %s." % (by, debt["since"], debt["snapshot"])
+        record.update(debt={}, remarks=[*record.get("remarks", []), remark])
+
+
+def put_back(record: Record) -> None:
+    """By a cold test, as far as it got, or by the play that has made the restore pending, when its gate is passed."""
+    _only((record.get("debt") or {}).get("for") in (COLD_TEST, PLAY), "put_back")
+    record.update(debt={})
+
+
+def finished(record: Record) -> None:
+    record.update(finished=True)
+
+
+EVENTS: Dict[str, Callable[..., None]] = {
+    "begin": begin, "save": save, "going_out": going_out, "out": out, "pausing": pausing, "stopping": stopping, "restarted": restarted,
+    "resumed": resumed, "going_in": going_in, "in": into, "warm": warm, "done": done, "ended": ended, "left": left, "waived": waived, "put_back": put_back,
+    "finished": finished,
+}
+
+
+def note(record: Mapping[str, Any], event: str, facts: Optional[Mapping[str, Any]] = None, **changes: Any) -> Record:
+    """The record after an event; ``changes`` are remarks and seconds, which decide nothing."""
+    found = dict(record)
+    EVENTS[event](found, **(facts or {}))
+    seconds = dict(found.get("seconds") or {}, **changes.pop("seconds", {}))
+    found.update(changes, seconds=seconds)
+    return found
+
+
+def saved_as(snapshot: Mapping[str, Any]) -> Dict[str, Any]:
+    """The ``snapshot`` that a play's restart is to bring back, as a record has it: of a thin one the generation that its name still means."""
+    if snapshot["thin"]:
+        return {"snapshot": snapshot["name"], "digest": "", "wanted": snapshot["wanted"]}
+    return {"snapshot": "%s@%s" % (snapshot["name"], snapshot["generation"]), "digest": snapshot["digest"], "wanted": snapshot["wanted"]}
+
+
+def _only(right: bool, event: str) -> None:
+    if not right:
+        raise AnsibleFilterError("The record of this host does not allow '%s' now: this is a bug in the collection. This step changed nothing." % event)
+
+
+def _place(place: Mapping[str, Any]) -> Dict[str, Any]:
+    """The keys that identify a proxy, pooler or task file."""
+    return {name: place[name] for name in _adapters.keys(str(place.get("kind"))) if name in place}
+
+
+def forgotten(record: Mapping[str, Any], ways: Sequence[Mapping[str, Any]], host: str) -> str:
+    """What has taken this host out of traffic and is no longer configured: the host would never be put back."""
+    there = [_place(place) for way in ways for place in way["places"]]
+    lost = [_name(one) for one in map(_place, record.get("traffic") or []) if one not in there]
+    if not record.get("out") or not lost:
+        return ""
+    return (
+        "%s was taken out of traffic by %s, which is no longer in cache_restart_traffic or its variables. Add it again or, if it no longer exists,"
+        " discard the state of %s with -e pgfleet_waive=%s." % (host, printable(", ".join(lost), 300), host, host))
+
+
+def recorded(record: Mapping[str, Any], name: str, ways: Sequence[Mapping[str, Any]]) -> Tuple[List[Dict[str, Any]], List[str]]:
+    """For the places of ``traffic`` or ``paused`` in the record: the ways to those that are still configured, and the names of the others.
+
+    A record is the host's, and decides nowhere whom else the controller gives orders: the inventory does.
+    """
+    wanted = [_place(one) for one in record.get(name) or []]
+    found = [dict(way, places=[one for one in way["places"] if _place(one) in wanted]) for way in ways]
+    known_ones = [_place(one) for way in found for one in way["places"]]
+    return [way for way in found if way["places"]], [_name(one) for one in wanted if one not in known_ones]
+
+
+def _name(place: Mapping[str, Any]) -> str:
+    """A task file is its own name; of others the whole place."""
+    kind = str(place.get("kind"))
+    where = [str(place[name]) for name in ("host", "port", "backend", "database") if place.get(name) not in (None, "")]
+    return kind if os.path.isabs(kind) else "%s on %s" % (kind, " ".join(where))
