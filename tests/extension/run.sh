@@ -6,8 +6,8 @@
 # Needs root, to run the servers as the user postgres; see server.sh. Everything at once follows (stress.py) for
 # STRESS_SECONDS, 60 by default, 0 for not at all, with STRESS_SEED.
 # Beside them the reader of snapshots is fuzzed for FUZZ_SECONDS, 60 by default, 0 for not at all.
-# With PGFINCORE=, the folder of pgfincore's source, its own regression test runs too, with our functions.
-# With EXPECT=1 the SQL tests' results become what is expected; look at the difference before committing it.
+# With PGFINCORE=, the directory of pgfincore's source, its own regression test runs too, with our functions.
+# With EXPECT=1 the results of the SQL tests replace the expected ones: check the difference before you commit it.
 set -eu
 
 major=${1:-15}
@@ -41,7 +41,7 @@ CONF
 as_postgres "$bin/pg_ctl" -D "$work/data" -l "$work/server.log" -s -w start
 failed=
 for kind in ISOLATION REGRESS; do
-	# those of the other kind
+	# without the tests of the other kind
 	as_postgres make -s PG_CONFIG="$bin/pg_config" PGHOST="$work" TAP_TESTS= "$kind=" installcheck || failed=1
 done
 if [ -n "$failed" ]; then
@@ -54,13 +54,13 @@ if [ -n "$failed" ]; then
 fi
 if [ -e "${PGFINCORE:-}/sql/pgfincore.sql" ]; then
 	echo "== pgfincore's own test: $(sed -n 's/^default_version *= *//p' "$PGFINCORE/pgfincore.control")"
-	# it begins with CREATE EXTENSION pgfincore: an empty one that asks for ours
+	# it begins with CREATE EXTENSION pgfincore: here an empty extension that requires pg_residency
 	extensions=$("$bin/pg_config" --sharedir)/extension
 	mkdir "$work/installed"
 	find "$extensions" -name 'pgfincore*' -exec mv -t "$work/installed" {} +
 	printf "default_version = '0'\nrequires = 'pg_residency'\n" >"$extensions/pgfincore.control"
 	: >"$extensions/pgfincore--0.sql"
-	# theirs is in SQL where ours is in C, which has no context in an error
+	# pgfincore's function is in SQL, ours in C, whose errors have no context
 	as_postgres mkdir "$work/pgfincore"
 	as_postgres cp -r "$PGFINCORE/sql" "$PGFINCORE/expected" "$work/pgfincore"
 	as_postgres sed -i '/^CONTEXT:  SQL function "pgfadvise_loader"/d' "$work/pgfincore/expected/pgfincore.out"

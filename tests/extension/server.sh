@@ -1,11 +1,11 @@
 # shellcheck shell=sh disable=SC2154
 # A PostgreSQL to test in: sourced by run.sh and stress.sh with $major set.
 #
-# The servers are a copy of the installed PostgreSQL, which finds its files relative to itself: the extension is
-# installed there, and nothing on this host changes.  They run as the user postgres, which needs root.  Another one than
-# Debian's is named by POSTGRES_PREFIX, and flags for the extension alone by EXTENSION_CFLAGS.
+# The servers run from a copy of the installed PostgreSQL, which finds its files relative to itself: the extension is
+# installed there, and nothing on this host changes.  They run as the user postgres, which needs root.  POSTGRES_PREFIX names
+# another PostgreSQL than Debian's, EXTENSION_CFLAGS adds flags for the extension alone.
 
-# The clusters of a host agree in /dev/shm: those of this test only among themselves, in a namespace of their own.
+# The clusters of a host are coordinated in /dev/shm: a private one separates those of this test from others.
 if [ -z "${PG_RESIDENCY_ALONE:-}" ]; then
 	# shellcheck disable=SC2016  # the inner shell's
 	exec unshare --mount --propagation private sh -c 'mount -t tmpfs tmpfs /dev/shm && exec "$@"' sh \

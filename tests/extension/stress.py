@@ -49,7 +49,7 @@ SIGNALED = re.compile(r"\(PID (\d+)\) was terminated by signal (\d+)")
 LEAK = re.compile(r"leak|refcount|still referenced|not closed|not owned|resource owner", re.I)
 
 # reasons of blocks that failed which this load brings about by itself
-REASONS = re.compile(r"^(read, but evicted again.*|ended before it was done|)$")
+REASONS = re.compile(r"^(reclaimed by the kernel after it was read|the job ended before this segment was restored|)$")
 
 
 class Stress:
@@ -160,7 +160,7 @@ class Node:
             connection.close()
 
     def ask(self, sql, patience=60):
-        """The same, patiently: somebody may have killed the server just now."""
+        """The same with retries: another thread may just have killed the server."""
         until = time.monotonic() + patience
         while True:
             try:
@@ -529,7 +529,7 @@ def partitions(rng):
     ])]
 
 
-# 55006 for the database that somebody is in; CREATE DATABASE must find template1 idle
+# 55006 for a database with another session; CREATE DATABASE must find template1 idle
 @operation("ddl", 2, "42P04 42704 23505")
 def create_database(rng):
     where = rng.choice(["", "", f" tablespace {rng.choice(TABLESPACES)}"])
@@ -688,7 +688,7 @@ class Client(threading.Thread):
         self.stress.count(f"{o.kind}: {o.name}", outcome, time.monotonic() - began)
 
     def judge(self, o, sql, e):
-        """Is that error one that this operation may get?"""
+        """Whether this operation may get that error."""
         code = e.pgcode
         expected = ALWAYS | o.expected | {"55P03", "40P01"}
         if self.node.replays:
@@ -698,11 +698,11 @@ class Client(threading.Thread):
             expected |= LIMITED
         message = str(e).strip()
         # ended by the disturber, or by a shutdown, before it had begun
-        if code == "53000" and "the worker of the restore did not start" in message:
+        if code == "53000" and "could not start the worker of the restore" in message:
             return
         if code == "55000" and "was dropped right after it was taken" in message:
             return
-        # FORCE ends whoever is in the database, our workers too
+        # FORCE terminates all sessions of the database, our workers too
         if code == "55006" and o.name == "drop_database" and "force" in sql:
             expected = expected - {"55006"}
         # of an unlogged relation a standby has no file
@@ -907,7 +907,7 @@ class Watcher(threading.Thread):
             return f"{severity} {code} in {backend or 'a process'}: {message}", False
         if severity == "WARNING" and LEAK.search(message):
             return f"WARNING: {message}", False
-        if code == "53000" and "the worker of the restore did not start" in message:
+        if code == "53000" and "could not start the worker of the restore" in message:
             return None, False
         if code and code[:2] in ("53", "58") and code not in ("53300", "58P01") and severity != "LOG":
             return f"{severity} {code} in {backend}: {message}", False
@@ -1068,7 +1068,7 @@ ENDED = "select job, state, pid, message from residency_jobs where state in ('st
 
 
 def examine(stress, node, clients):
-    """Everybody has stopped: what is left?"""
+    """What is left after all have stopped."""
     until = time.monotonic() + 30
     while (rows := node.ask(ENDED)) and time.monotonic() < until:
         time.sleep(0.2)

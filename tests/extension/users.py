@@ -110,7 +110,7 @@ def waiting(ours, theirs):
     time.sleep(1)
     message = ours.job(job, "message")[0] or ""
     check("the waiting job says for whom, and since when",
-          re.search(rf'waits for the restore of "{re.escape(theirs.data)}" \(pid {worker}\) since \S+', message), message)
+          re.search(rf'waiting for the restore of "{re.escape(theirs.data)}" \(PID {worker}\) since \S+', message), message)
     took = ours.cancel(job)
     check("it can be canceled while it waits", took is not None and took < 1 and ours.job(job)[0] == "canceled", took)
 

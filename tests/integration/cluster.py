@@ -16,10 +16,16 @@ import shutil
 import socket
 import subprocess
 
+import pytest
+
 MAJOR = int(os.environ.get("PGFLEET_MAJOR", "15"))
 OWNER = "postgres"
 # What is left at least of pages that were there minutes ago: the kernel takes back what nobody touches. Not evicted, not lost.
 LEFT = 0.3
+# Of several ways through the same, those that make test has not the time for
+thorough = pytest.mark.thorough
+# One of each file, for work in progress
+quick = pytest.mark.quick
 # of a warm-up that is not about its gate
 GATE = ("-e", "cache_warmup_min_residency=%g" % (100 * LEFT))
 
@@ -112,7 +118,7 @@ class Cluster:
         """The server's, but for those that come and go by themselves."""
         with open(os.path.join(self.data, "postmaster.pid")) as file:
             postmaster = file.readline().strip()
-        lines = run("ps", "-o", "args=", "--ppid", postmaster).splitlines()
+        lines = run("ps", "-ww", "-o", "args=", "--ppid", postmaster).splitlines()
         return sorted(line for line in lines if "residency" in line)
 
 

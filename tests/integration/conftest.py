@@ -46,6 +46,10 @@ def machine():
 
         def create(name, primary=None):
             cluster = Cluster(binaries, home, name)
+            for old in [one for one in clusters if one.data == cluster.data]:  # of a module that this process comes back to
+                old.stop("immediate")
+                shutil.rmtree(old.data)
+                clusters.remove(old)
             clusters.append(cluster)
             if primary is None:
                 cluster.create()
@@ -158,7 +162,17 @@ def set_up(shop, machine):
 
 
 @pytest.fixture
-def fleet(cluster, ansible, tmp_path):
+def state_directory(tmp_path):
+    """Where the server's user can read it, as on a host; pytest's folders are root's alone."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if len(folder.parts) <= 2:  # /tmp
+            break
+        folder.chmod(folder.stat().st_mode | 0o011)
+    return str(tmp_path / "state")
+
+
+@pytest.fixture
+def fleet(cluster, ansible, tmp_path, state_directory):
     """Three names of one cluster, which is all that these playbooks' common parts need."""
     ansible.set_hosts(
         {name: {} for name in HOSTS},
@@ -166,6 +180,7 @@ def fleet(cluster, ansible, tmp_path):
         pgfleet_login_unix_socket=cluster.socket,
         cache_extension_pg_config=cluster.bin + "/pg_config",
         pgfleet_results=str(tmp_path / "results"),
+        pgfleet_state_directory=state_directory,
     )
     ansible.results = tmp_path / "results"
     cluster.sql("SELECT FROM residency_snapshot('warm', 1, true)")

@@ -171,8 +171,8 @@ LATER = {"transaction_timeout": (17, "1ms"), "restrict_nonsystem_relation_kind":
 def words():
     """Whatever could be a name in a statement of the collection."""
     found = {"smgr"}
-    for pattern in ("plugins/module_utils/*.py", "roles/*/tasks/*.yml", "files/pg_residency/sql/*.sql"):
-        for path in glob.glob(os.path.join(ROOT, pattern)):
+    for pattern in ("plugins/module_utils/*.py", "roles/*/tasks/**/*.yml", "files/pg_residency/sql/*.sql"):
+        for path in glob.glob(os.path.join(ROOT, pattern), recursive=True):
             with open(path, encoding="utf-8") as file:
                 found.update(re.findall(r"\w+", file.read()))
     return " ".join(sorted(word for word in found if re.fullmatch(r"[a-z_][a-z_0-9]*", word)))

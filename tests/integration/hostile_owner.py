@@ -48,26 +48,25 @@ while True:
 # The modules without Ansible around them, each in a process of its own, because there are some hundred calls
 HARNESS = """
 import json, os, resource, signal, sys, traceback, types
-from ansible_collections.pgfleet.cache.plugins.module_utils import _evict, _limit
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import module_argument_spec
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.modules import residency_info
+from ansible_collections.pgfleet.cache.plugins.modules import cache_evict, page_cache_limit, residency_info
 
 login = {name: option.get("default") for name, option in module_argument_spec().items()}
 info = {name: option.get("default") for name, option in residency_info.OPTIONS.items()}
 evict = {"scope": "cluster", "layers": ["page_cache"], "method": "functions", "service": None, "relations": [], "databases": [],
-         "level": 3, "force": False}
-limit = {"state": "present", "size": None, "method": "huge_pages", "service": None}
+         "level": 3, "force": False, "data_directory": None}
+limit = {"state": "present", "size": None, "method": "huge_pages", "service": None, "data_directory": None}
 MODULES = {
-    "cache_evict": lambda params, check: _evict.evict(dict(login, **dict(evict, **params)), check),
-    "residency_info": lambda params, check: residency_info.run(
-        types.SimpleNamespace(params=dict(login, **dict(info, **params)), check_mode=check)),
-    "page_cache_limit": lambda params, check: _limit.apply(dict(limit, **params), check),
+    "cache_evict": (cache_evict, dict(login, **evict)),
+    "residency_info": (residency_info, dict(login, **info)),
+    "page_cache_limit": (page_cache_limit, limit),
 }
 
 def call(module, params, check):
     try:
-        return MODULES[module](params, check)
+        called, defaults = MODULES[module]
+        return called.run(types.SimpleNamespace(params=dict(defaults, **params), check_mode=check))
     except ResidencyError as error:
         return dict(error.result, failed=True, msg=str(error))
     except BaseException:

@@ -37,8 +37,8 @@ class Ansible:
         with open(self.inventory, "w") as file:
             json.dump({"postgresql": {"hosts": hosts, "vars": common}}, file)
 
-    def command(self, *arguments, timeout=None, **environment):
-        """Output and exit status of ansible-playbook, which fails the test after timeout seconds."""
+    def environment(self, **more):
+        """Of ansible-playbook: its defaults, and an output to be read by a program."""
         env = dict(
             os.environ,
             ANSIBLE_LOCALHOST_WARNING="False",
@@ -48,11 +48,15 @@ class Ansible:
             ANSIBLE_PIPELINING="True",
             ANSIBLE_CONFIG=self.settings,
         )
-        env.update(environment)
+        env.update(more)
+        return env
+
+    def command(self, *arguments, timeout=None, **environment):
+        """Output and exit status of ansible-playbook, which fails the test after timeout seconds."""
         done = subprocess.run(
             ["ansible-playbook", "--inventory", self.inventory, *arguments],
             check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            universal_newlines=True, env=env, timeout=timeout,
+            universal_newlines=True, env=self.environment(**environment), timeout=timeout,
         )
         return done.stdout, done.returncode
 

@@ -50,9 +50,9 @@ def test_two_demonstrations_do_not_take_the_fleet_from_each_other(demo, tmp_path
     with open(str(lock / "demo.lock")) as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nothing has kept it
         output, status = demo("run")
-        assert status != 0 and "Another make demo is at work on this machine." in output, output
+        assert status != 0 and "Another make demo is running on this host." in output, output
         output, status = demo("clean")
-        assert status != 0 and "A make demo is at work on this machine." in output, output
+        assert status != 0 and "A make demo is running on this host." in output, output
         assert (tmp_path / "fleet").is_dir()
     output, status = demo("clean")
     assert status == 0 and not (tmp_path / "fleet").exists(), output

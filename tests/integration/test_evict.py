@@ -47,7 +47,7 @@ def test_one_relation(warm, as_postgres, login, stopped):
             assert keys(result) == documented(EVICT)
             assert {row["relation"] for row in result["relations"]} <= {"public.passenger", "public.passenger_id"} or "toast" in str(result)
         assert [one["changed"] for one in results] == [True, True, False, False]
-        assert results[3]["warnings"] == ["Nothing fits 'nothing' of relations."]
+        assert results[3]["warnings"] == ["Nothing matches 'nothing' of relations."]
         assert [warm.resident(path) for path in (files[0], files[2])] == [0, 0]
         assert warm.resident(files[1]) >= LEFT * other
     finally:
@@ -129,18 +129,18 @@ def test_functions_need_17(warm, as_postgres, login):
 def test_the_whole_host_is_refused(warm, ansible, as_postgres, login):
     before = warm.resident(warm.file_of("passenger"))
     [not_root] = as_postgres(task(EVICT, check=True, scope="host"))
-    assert not_root["msg"] == "scope host takes root, who alone may write to /proc/sys/vm/drop_caches: become root."
+    assert not_root["msg"] == "scope host requires root, who alone may write to /proc/sys/vm/drop_caches: become root."
     for check in (True, False):
         [others] = ansible.tasks([task(EVICT, check=check, scope="host", data_directory="/var/tmp")])
-        assert others["msg"] == "/var/tmp is no PostgreSQL data directory: it has no PG_VERSION."
+        assert others["msg"] == "/var/tmp is not a PostgreSQL data directory: it has no PG_VERSION."
         [others] = ansible.tasks([task(EVICT, check=check, scope="host")])
         assert others["failed"] and not others["changed"]
         assert warm.data in others["msg"]
-        assert "whose files would be dropped from the page cache too: stop it, or set force." in others["msg"]
+        assert "and its files would be dropped from the page cache too: stop it, or set force." in others["msg"]
         assert keys(others) == documented(EVICT)
     [would] = ansible.tasks([task(EVICT, check=True, scope="host", force=True, data_directory=warm.data)])
     assert not would.get("failed"), would["msg"]
     assert would["commands"] == ["sync", "echo 3 > /proc/sys/vm/drop_caches"]
     assert would["host"]["cached_bytes_before"] > 0
-    assert [one for one in would["warnings"] if "what is dirty in its shared buffers stays there" in one]
+    assert [one for one in would["warnings"] if "its dirty buffers stay in shared buffers" in one]
     assert warm.resident(warm.file_of("passenger")) >= LEFT * before

@@ -132,7 +132,8 @@ def test_what_hosts_say_of_themselves(fleet, cluster, playbook, path):
     said = {name: "said-" + name for name in options(playbook) if "password" not in name}
     said.update({"target": "said-target", "pgfleet_results": "/said-results", "pgfleet_become_user": "nobody", "pgfleet_entry_point": "said",
                  "pgfleet_role": "said", "pgfleet_batch": ["said"], "__cache_restart_asked": "somebody", "__cache_warmup_job": "said-job",
-                 "__cache_restart_await": "said", "__cache_restart_proxies": [{"host": "localhost", "socket": "/said"}]})
+                 "__cache_common_await": ["said"], "pgfleet_traffic_seen": {"haproxy": [{"host": "localhost", "socket": "/said"}]},
+                 "pgfleet_traffic_places": [{"host": "localhost"}], "pgfleet_service_server": {"cluster_name": "said"}, "pgfleet_service_commands": ["said"]})
     # Ansible's own, which go into commands as they are
     marker = os.path.join(fleet.directory, "said-marker")
     said.update({"ansible_remote_tmp": "$(touch %s)" % marker, "ansible_su_exe": "touch %s; su" % marker, "ansible_su_flags": "; touch %s;" % marker})
@@ -185,4 +186,4 @@ def test_a_fact_names_no_directory(fleet, tmp_path):
     assert status == 0, output
     output, status = fleet.command("pgfleet.cache.snapshot", ANSIBLE_INJECT_FACT_VARS="True", **cached)
     assert status != 0 and not (tmp_path / "theirs").exists()
-    assert "pgfleet_results is a fact, and what a host says of itself decides nothing here" in output, output
+    assert "pgfleet_results is set as a fact, which is not accepted" in output, output

@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 
 import pytest
-from cluster import LEFT
+from cluster import LEFT, quick
 from conftest import TABLES
 from playbook import task
 
@@ -31,26 +33,42 @@ def one(machine, cluster):
 def play(ansible, one):
     """Runs tasks with a restart handler of the play's own; the handlers that ran, and the status."""
     restart = "{bin}/pg_ctl restart --wait --silent --mode=fast --pgdata={data} --log={log}".format(bin=one.bin, data=one.data, log=one.log)
-    ansible.set_hosts({"db1": {}}, pgfleet_login_port=one.port, pgfleet_login_unix_socket=one.socket, data=one.data)
+    state = os.path.join(ansible.directory, "handlers")
+    shutil.rmtree(state, ignore_errors=True)
+    ansible.set_hosts(
+        {"db1": {}}, pgfleet_login_port=one.port, pgfleet_login_unix_socket=one.socket, data=one.data, pgfleet_state_directory=state
+    )
     one.warm(one.file_of("passenger"))
 
-    def run(tasks, **play):
+    def run(tasks, *arguments, **play):
         handlers = [
             {"name": "Restart PostgreSQL", "ansible.builtin.command": restart, "notify": "Be cold"},
             dict(task("cache_evict", data_directory=one.data, login_port=one.port, login_unix_socket=one.socket), name="Be cold",
                  check_mode=False, notify="Restore the page cache"),
         ]
         path = ansible.write(
-            tasks, become=True, become_user="postgres", handlers=handlers, vars={"cache_snapshot_name": "before"}, **play
+            tasks, become=True, become_user="postgres", handlers=handlers,
+            vars={"cache_snapshot_name": "before", "cache_warmup_min_residency": 100 * LEFT}, **play
         )
         before = one.sql("SELECT pg_postmaster_start_time()")
-        output, status = ansible.command(path)
+        output, status = ansible.command(path, *arguments)
         run.restarted = one.sql("SELECT pg_postmaster_start_time()") != before
         run.output = output
         return [line.split("[")[1].split("]")[0].split(" : ")[-1] for line in output.splitlines()
                 if line.startswith(("TASK [", "RUNNING HANDLER ["))], status
 
+    def record():
+        with open(os.path.join(state, "db1.json")) as file:
+            return json.load(file)
+
+    run.record = record
+    run.write = lambda record: write(os.path.join(state, "db1.json"), record)
     return run
+
+
+def write(path, record):
+    with open(path, "w") as file:
+        json.dump(record, file)
 
 
 def resident(one):
@@ -58,6 +76,7 @@ def resident(one):
     return one.resident(path) / os.path.getsize(path)
 
 
+@quick
 def test_restored_after_the_play_s_own_restart(play, one):
     names, status = play([{"ansible.builtin.include_role": AROUND}, CHANGE])
     assert status == 0, play.output
@@ -99,3 +118,49 @@ def test_import_role_and_post_tasks(play, one):
     assert play.restarted
     assert names.index("Restart PostgreSQL") < names.index("Restore the page cache")
     assert resident(one) > LEFT
+
+
+GENERATIONS = "SELECT string_agg(generation::text, ',' ORDER BY generation) FROM residency_snapshots() WHERE name = 'before'"
+
+
+def test_what_a_play_has_left_cold_is_restored_by_the_next(play, one):
+    """The handler has no room; the next play restores first what was there before the restart, or saves nothing."""
+    around = {"ansible.builtin.include_role": AROUND}
+    dummy, status = play([around, CHANGE], "-e", "cache_warmup_budget=1MB")
+    assert status != 0 and "min_residency" in play.output, play.output
+    debt, generations = play.record()["debt"], one.sql(GENERATIONS)
+    assert debt["for"] == "play" and resident(one) < 0.1
+
+    names, status = play([around], "-e", "cache_warmup_budget=1MB")
+    assert status != 0 and "Save what is cached" not in names, play.output
+    assert play.record()["debt"] == debt and one.sql(GENERATIONS) == generations
+
+    names, status = play([around])
+    assert status == 0 and not play.restarted, play.output
+    assert names.index("Restore the page cache") < names.index("Save what is cached")
+    assert resident(one) > LEFT and one.sql(GENERATIONS) != generations
+    # of its own restart, of which there was none
+    assert play.record()["debt"]["snapshot"] != debt["snapshot"]
+    names, status = play([around, CHANGE])
+    assert status == 0 and play.record()["debt"] == {}, play.output
+    assert names.count("Restore the page cache") == 2  # the handler, and its file
+
+
+def test_given_up_by_name(play, one):
+    around = {"ansible.builtin.include_role": AROUND}
+    dummy, status = play([around, CHANGE], "-e", "cache_warmup_budget=1MB")
+    assert status != 0
+    names, status = play([around], "-e", "pgfleet_waive=db1")
+    assert status == 0 and "Restore the page cache" not in names, play.output
+
+
+@pytest.mark.parametrize("record, said", [
+    ({"out": True}, "A rolling restart of db1 was not finished: run pgfleet.cache.rolling_restart again first"),
+    ({"state": "up"}, "The record of db1 in pgfleet_state_directory is damaged (state is 'up')"),
+])
+def test_beside_what_is_half_done(play, one, record, said):
+    play([{"ansible.builtin.include_role": AROUND}])
+    play.write(record)
+    names, status = play([{"ansible.builtin.include_role": AROUND}, CHANGE])
+    assert status != 0 and said in " ".join(play.output.split()), play.output
+    assert not play.restarted and "Save what is cached" not in names

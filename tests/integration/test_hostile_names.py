@@ -113,7 +113,7 @@ def test_snapshot_and_warmup(fleet):
         # of the options Ansible itself writes what the operator has set
         raw, dummy = fleet(playbook, cache_warmup_databases=["no\x1b[31m"])
         check(raw)
-        assert "TASK [Show all hosts]" in raw
+        assert "TASK [Show the report]" in raw
 
 
 def test_install(fleet, warm):
@@ -124,9 +124,9 @@ def test_install(fleet, warm):
 
 
 @pytest.mark.parametrize("mode", [["--check"], []], ids=["check", "real"])
-def test_rolling_restart(fleet, tmp_path, mode):
+def test_rolling_restart(fleet, state_directory, mode):
     raw, status = fleet(
-        "rolling_restart", *mode, cache_restart_state_directory=str(tmp_path), cache_restart_min_standbys=0, cache_restart_min_free="1MB",
+        "rolling_restart", *mode, pgfleet_state_directory=state_directory, cache_restart_min_standbys=0, cache_restart_min_free="1MB",
         cache_restart_min_residency=0,
     )
     assert status == 0, raw

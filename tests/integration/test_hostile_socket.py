@@ -131,8 +131,8 @@ def test_root_does_not_measure_over_tcp(host, ansible):
         bounded(IO, query="SELECT 1", login_host="127.0.0.1", login_port=host.port, login_user="keeper", login_password=PASSWORD)
     ])
     assert result["failed"] and result["msg"] == (
-        "Over TCP, the server's word is all there is for which processes are its own, and root does not rely on it: set login_unix_socket"
-        " and no login_host, or become the cluster's operating system user."
+        "Over TCP, only the server itself tells its processes, which root does not trust: set login_unix_socket and no login_host, or become the"
+        " cluster's operating system user."
     ), result["msg"]
 
 
@@ -185,7 +185,7 @@ def test_a_link_to_a_neighbours_socket(detour, host, neighbour, ansible):
     assert psql(neighbour, "SELECT count(*) FROM pg_extension WHERE extname = 'pg_residency'") == "0"
     folder, port = detour["login_unix_socket"], detour["login_port"]
     expected = (
-        "%s is a link that others than root can have made, so root does not follow it: name the directory that it leads to, or become the"
+        "%s is a link that users other than root may have made, so root does not follow it: use the directory that it leads to, or become the"
         " cluster's operating system user." % folder
         if os.path.islink(folder) else
         "In %s, the socket of port %d leads to a server of user nobody, whose own socket is %s/.s.PGSQL.%d: root does not log in there."

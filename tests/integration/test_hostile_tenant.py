@@ -136,7 +136,7 @@ def test_who_is_a_stranger(shop, as_postgres):
         assert refused["msg"] == checked["msg"] == hostile.REFUSED % ("fair", who), make
         assert not trusted.get("failed"), trusted["msg"]
     [unknown] = as_postgres(task("query_io", trusted_roles=["Someone"], **query))
-    assert unknown["msg"] == "There is no role Someone: correct trusted_roles."
+    assert unknown["msg"] == "Role Someone does not exist: correct trusted_roles."
 
 
 def test_a_query_of_a_role_without_such_rights(set_up, as_postgres):
@@ -200,7 +200,7 @@ def test_an_extension_in_a_schema_of_his(shop, as_postgres):
             task("residency_extension", databases=["stall"], **login(shop)),
             task("residency_info", subset=["jobs", "relations"], **there),
         )
-        assert refused["msg"].startswith("In database stall the extension is in schema public, which belongs to tenant, ")
+        assert refused["msg"].startswith("In database stall the extension is in schema public, owned by tenant, ")
         assert (would["changed"], moved["changed"]) == (True, True), moved["msg"]
         assert moved["databases"][0]["schema"] == "residency"
         assert not after.get("failed"), after["msg"]

@@ -14,9 +14,11 @@ import shutil
 import subprocess
 
 import pytest
+from cluster import quick, thorough
 from test_playbooks import OLDEST, banners, common_variables, recap
 
 
+@quick
 @pytest.mark.parametrize("mode", [[], ["--check"]], ids=["real", "check"])
 def test_what_an_install_with_nothing_to_do_costs(fleet, mode):
     """It was 17 remote calls, of which two were apt's, and 62 lines of plays and tasks."""
@@ -53,7 +55,9 @@ CONTROL, SCRIPT, LIBRARY = "share/extension/pg_residency.control", "share/extens
 
 
 @pytest.mark.parametrize("name, harm", [
-    (CONTROL, os.unlink), (CONTROL, give_away), (SCRIPT, append), (SCRIPT, open_file), (SCRIPT, leave), (LIBRARY, close_file),
+    (CONTROL, give_away), (SCRIPT, append), *(pytest.param(*one, marks=thorough) for one in (
+        (CONTROL, os.unlink), (SCRIPT, open_file), (SCRIPT, leave), (LIBRARY, close_file),
+    )),
 ])
 def test_an_install_repairs_what_was_done_by_hand(fleet, cluster, name, harm):
     """Also where the record beside the library still says that all is there."""

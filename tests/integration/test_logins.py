@@ -62,12 +62,12 @@ def test_what_needs_the_files_says_so_from_another_host(ansible, by_password, an
     ]
     capabilities, named_capabilities, evict, named_evict = ansible.tasks(told, vars=another_host)
     for result in (capabilities, evict):
-        assert result["failed"] and result["msg"].startswith("Over TCP, the server's word is all there is for where its data directory is")
+        assert result["failed"] and result["msg"].startswith("Over TCP, only the server itself tells its data directory")
     assert named_capabilities["msg"] == (
-        "There is no %s on this host: the subset capabilities has to run where PostgreSQL does, and as its owner." % cluster.data
+        "There is no %s on this host: the subset capabilities must run on PostgreSQL's host, as its owner." % cluster.data
     )
     assert named_evict["msg"] == (
-        "There is no %s on this host: this module has to run where PostgreSQL does, and as its owner." % cluster.data
+        "There is no %s on this host: this module must run on PostgreSQL's host, as its owner." % cluster.data
     )
 
 
@@ -158,7 +158,7 @@ def test_python_without_a_driver(ansible, as_postgres, login, machine):
     )
     missing = (
         "psycopg is missing for %s/bin/python on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does), "
-        "or name a Python that has it with ansible_python_interpreter." % path
+        "or set ansible_python_interpreter to a Python that has it." % path
     )
     assert (check["changed"], check["warnings"]) == (True, [missing])
     assert (real["failed"], real["msg"]) == (True, missing)

@@ -152,13 +152,13 @@ def test_a_rolling_restart_foresees_it(narrow, in_cgroup, ansible, machine):
     started = narrow.sql("SELECT pg_postmaster_start_time()")
     ansible.set_hosts(
         {"db1": {}}, pgfleet_login_port=narrow.port, pgfleet_login_unix_socket=narrow.socket, cache_restart_min_standbys=0,
-        pgfleet_service_manager=__file__, cache_restart_state_directory=os.path.join(machine.directory, "state"),
+        pgfleet_service_manager=__file__, pgfleet_state_directory=os.path.join(machine.directory, "state"),
     )
     output, status = ansible.command("pgfleet.cache.rolling_restart")
     assert status != 0
     pattern = (
-        r"\d+\.\d\d MB are resident, and there is memory for \d+\.\d\d MB of page cache: cache_restart_min_residency of 90 % cannot be"
-        r" reached after a restart. Give db1 more memory, or ask for less."
+        r"\d+\.\d\d MB are resident, but there is memory for only \d+\.\d\d MB of page cache: cache_restart_min_residency \(90 %\) cannot be reached"
+        " after a restart. Give db1 more memory, or lower it."
     )
     assert re.search(pattern, " ".join(output.split())), output
     assert narrow.sql("SELECT pg_postmaster_start_time()") == started

@@ -67,7 +67,7 @@ def test_of_all_databases_by_one_login(elsewhere, ansible, by_password):
     for result in (saved, info):
         assert not result.get("failed"), result["msg"]
         assert '"Odd Schema"."T, ""x"" y"' in relations(result), result["relations"]
-    assert saved["warnings"] == ["The relations of these databases are not named: closed (it does not allow connections)."]
+    assert saved["warnings"] == ["The relations of these databases are not named: closed (the database does not accept connections)."]
     found = relations(info)
     assert {"public.doc", "public.part_1", "public.doc_pkey"} <= set(found)
     assert found["public.doc_pkey"]["belongs_to"] == "public.doc"
@@ -121,8 +121,8 @@ def test_a_snapshot_that_has_lost_its_names(elsewhere, as_postgres, login):
     assert not result.get("failed"), result["msg"]
     assert tables(result) == {"public.part_1"}
     assert result["warnings"] == [
-        "Snapshot %s has no names, as one that pg_residency took before 0.3.0: its relations are chosen by the names of today."
-        " Left out, as their relations have no names: databases closed (it does not allow connections)." % result["snapshot"]
+        "Snapshot %s has no names, since pg_residency before 0.3.0 took it: relations are selected by their current names."
+        " Left out, as their relations have no names: databases closed (the database does not accept connections)." % result["snapshot"]
     ]
 
 

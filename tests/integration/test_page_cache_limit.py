@@ -131,7 +131,7 @@ def test_given_back_with_the_server_stopped(apart, ansible):
         stopped, back = ansible.tasks([task(LIMIT, size="64MB", **arguments), task(LIMIT, state="absent", **arguments)])
     finally:
         apart.cgroup.start(apart)
-    assert stopped["msg"] == "PostgreSQL is stopped in %s: start it, it is limited where it runs." % apart.data
+    assert stopped["msg"] == "PostgreSQL is stopped in %s: start it first." % apart.data
     assert back["changed"], back["msg"]
     assert limit_of(apart) == before
 
@@ -172,16 +172,16 @@ def test_refusals(cluster, ansible, as_postgres):
         task(LIMIT), task(LIMIT, size="1MB"), task(LIMIT, size="lots"), task(LIMIT, method="cgroup", size="1GB"),
         task(LIMIT, size="1GB", **arguments),
     ])
-    assert none["msg"] == "state present needs size: what is left to the page cache, such as 4GB."
+    assert none["msg"] == "state present needs size, the page cache's limit, such as 4GB."
     assert re.fullmatch(r"size is 1MB: less than [\d.]+ [MG]B would push the host out of memory\.", tiny["msg"]), tiny["msg"]
-    assert small["msg"] == "size is 'lots': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."
+    assert small["msg"] == "size is 'lots': it must be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."
     assert which["msg"] == "method cgroup needs data_directory, to find the cluster whose memory is limited."
     assert re.fullmatch(
         r"PostgreSQL in %s runs in the cgroup \S+ together with others(, such as .*)?: it cannot be limited alone\. Start it as a unit of"
         r" systemd, or in a cgroup of its own\." % re.escape(cluster.data), shared["msg"]
     ), shared["msg"]
     [no_root] = as_postgres(task(LIMIT, size="1GB"))
-    assert no_root["msg"] == "Memory is limited by root alone: become root."
+    assert no_root["msg"] == "Only root can limit memory: become root."
     for result in (none, tiny, small, which, shared, no_root):
         assert keys(result) == documented(LIMIT)
     assert not os.path.exists(STATE)

@@ -13,7 +13,7 @@ import subprocess
 import time
 
 import pytest
-from cluster import run
+from cluster import quick, run
 from playbook import documented, keys, task
 
 IO, EVICT = "query_io", "cache_evict"
@@ -23,7 +23,7 @@ TOGETHER = {
     "parallel_setup_cost": 0, "parallel_tuple_cost": 0, "min_parallel_table_scan_size": 0, "max_parallel_workers_per_gather": 2,
     "parallel_leader_participation": False, "jit": "off",
 }
-NO_QUERY = "query 1 is not a query that only reads: it has to be one SELECT, VALUES, TABLE or WITH. PostgreSQL says: "
+NO_QUERY = "query 1 is not a query that only reads: it must be one SELECT, VALUES, TABLE or WITH. PostgreSQL says: "
 LOCK = "/dev/shm/pgfleet.cold_test"
 
 
@@ -56,6 +56,7 @@ def one_run(result):
     return found
 
 
+@quick
 @pytest.mark.parametrize("settings", [ALONE, TOGETHER], ids=["alone", "with parallel workers"])
 def test_the_device_and_the_page_cache(wide, as_postgres, login, settings):
     """The backend's own account, which is what everybody looks at, has nothing of what its workers read."""
@@ -112,7 +113,7 @@ def test_no_row_is_in_a_result(wide, as_postgres, login):
     assert "xyzzy" not in str(results)
     assert [bool(one.get("failed")) for one in results] == [False, True, True, False]
     assert results[1]["msg"] == (
-        "query 1 failed with SQLSTATE 22P02 (InvalidTextRepresentation): its message may hold a row's values, and is in the server's log."
+        "query 1 failed with SQLSTATE 22P02 (InvalidTextRepresentation): its message may hold values of rows; see the server's log."
     )
 
 
@@ -131,7 +132,7 @@ def test_nothing_is_written(wide, as_postgres, login):
         "CREATE TABLE wider AS SELECT * FROM wide": NO_QUERY + "cannot open CREATE TABLE AS query as cursor.",
         "SELECT * INTO wider FROM wide": NO_QUERY + "cannot open SELECT INTO query as cursor.",
         "SELECT nextval('counter')": NO_QUERY + "cannot execute nextval() in a read-only transaction.",
-        "SELECT 1; COMMIT; DROP TABLE wide": "query 1 holds more than one statement: give each a query of its own.",
+        "SELECT 1; COMMIT; DROP TABLE wide": "query 1 holds more than one statement: make each a separate query.",
         "SELECT pg_sleep(30)": "query 1 did not end within timeout of 1.0 s.",
         "SELECT nothing FROM wide": "query 1: PostgreSQL says: column \"nothing\" does not exist.",
     }
@@ -201,7 +202,7 @@ def test_one_at_a_time(wide, as_postgres, login):
     finally:
         os.unlink(LOCK)
     assert refused["msg"] == (
-        "Another run is in progress on this host: %s. Wait until it is done; if it is gone without a trace, remove %s, which is user root's."
+        "Another run is in progress on this host: %s. Wait until it is done; if that run no longer exists, remove %s, owned by user root."
         % (held, LOCK)
     )
     assert not within.get("failed"), within["msg"]

@@ -162,7 +162,7 @@ def test_the_whole_machine(size):
     refused = kept("refused.json")
     assert refused["failed"]
     assert "1 client is connected to PostgreSQL here (15/main: postgres postgres [local] SELECT)" in refused["msg"]
-    assert "This host is a container: the page cache is the whole machine's" in refused["msg"]
+    assert "This host is a container: the page cache belongs to the physical host" in refused["msg"]
     rows = states(kept("host.json"))
     assert 0.97 * size["cold-15"] <= rows["both_cold"]["device_bytes"] <= 1.5 * size["cold-15"]
     assert rows["both_cold"]["page_cache_bytes"] <= 0.03 * size["cold-15"]

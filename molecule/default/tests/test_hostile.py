@@ -70,13 +70,15 @@ def main_process(unit):
 
 
 def role_check(unit):
-    """Of the role cache_restart, right before it restarts a unit, with what a server says of itself."""
+    """Of the adapter systemd, right before it restarts a unit, with what a server says of itself."""
     return {
-        "ansible.builtin.include_role": {"name": "pgfleet.cache.cache_restart", "tasks_from": "own.yml", "apply": {"ignore_errors": True}},
+        "ansible.builtin.include_role": {"name": "pgfleet.cache.cache_common", "tasks_from": "service/systemd/look.yml", "apply": {"ignore_errors": True}},
         "vars": {
-            "__cache_restart_me": {"pid": f"{{{{ pids.results | selectattr('item', 'eq', '{unit}') | map(attribute='stdout') | first }}}}",
-                                   "cluster_name": "15/main"},
-            "cache_restart_service": unit,
+            "pgfleet_service_server": {
+                "pid": f"{{{{ pids.results | selectattr('item', 'eq', '{unit}') | map(attribute='stdout') | first }}}}",
+                "cluster_name": "15/main",
+            },
+            "pgfleet_service_name": unit,
         },
     }
 
@@ -89,10 +91,15 @@ def handler(unit, data):
         "become": True,
         "vars": {
             "__cache_extension_answer": {"data_directory": data, "cluster_name": "15/main"},
-            "__cache_extension_unit": unit,
+            "pgfleet_service_server": "{{ __cache_extension_answer | combine({'pid': __cache_extension_postmaster.stdout_lines | first}) }}",
+            "pgfleet_service_name": unit,
+            "pgfleet_service_timeout": 600,
             "pgfleet_service_manager": "systemd",
             "pgfleet_become_user": "postgres",
+            "pgfleet_state_directory": "/var/lib/pgfleet",
+            "pgfleet_take_over": "",
         },
+        "roles": ["pgfleet.cache.cache_common"],
         "handlers": [{"ansible.builtin.import_tasks": "handlers.yml"}],
         "tasks": [
             *([named(main_process(unit))] if data == FAKE else []),
@@ -178,7 +185,7 @@ def test_modules_refuse(done):
     assert [(one["server"], one["restarted"]) for one in done["modules"][:2]] == [("stopped", False)] * 2, messages
     assert f"PostgreSQL is stopped in {FAKE}" in messages[2], messages
     assert all("is not PostgreSQL's own (its main process is" in one for one in messages[3:6]), messages
-    assert all(f"{HOME}/link is a link that others than root can have made" in one for one in messages[6:9]), messages
+    assert all(f"{HOME}/link is a link that users other than root may have made" in one for one in messages[6:9]), messages
     assert "Unit jobs.service is not PostgreSQL's own" in messages[9], messages
 
 
@@ -195,6 +202,6 @@ def test_a_role_refuses_a_unit_of_another_user(done):
 def test_the_handler_restarts_its_own_unit_alone(done):
     first, second, own = done["handlers"]
     for one in (first, second):
-        assert one.returncode != 0 and "is not what runs it" in " ".join(one.stdout.split()), one.stdout
+        assert one.returncode != 0 and "does not run this server" in " ".join(one.stdout.split()), one.stdout
     assert own.returncode == 0, own.stdout
     assert done["loaded"] not in (done["restarted"], "0\n")

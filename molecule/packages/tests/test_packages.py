@@ -157,7 +157,7 @@ def test_a_builder_of_another_kind_is_refused():
 
 def test_a_newer_package_is_not_replaced():
     message = left_by("new", "message-downgrade")
-    assert f"postgresql-18-pg-residency 99 is installed, and this collection has {VERSION}" in message
+    assert f"postgresql-18-pg-residency 99 is installed, but this collection has {VERSION}" in message
     assert seen("new", "downgrade")["version"] == "installed 99"
 
 
@@ -193,7 +193,7 @@ def test_upgrade_keeps_rights():
 def test_a_session_outlives_the_upgrade():
     lines = left_by("old-b", "session").splitlines()
     assert lines[:2] == ["0.1.0", "t"]
-    assert f"that this session uses has version 0.1.0, and its SQL is to be {VERSION}" in lines[2]
+    assert f"of this session has version 0.1.0, but extension version {VERSION} requires" in lines[2]
     assert lines[3].startswith("HINT:  Reconnect")
 
 

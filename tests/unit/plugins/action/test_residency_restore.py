@@ -57,6 +57,6 @@ def test_line_before_there_is_a_speed():
 
 def test_line_of_a_job_that_waits():
     result = {"progress": 0.0, "seconds": 40.0, "bytes_per_second": 0, "snapshot": "warm@3", "state": "waiting"}
-    assert residency_restore.progress_line("db1", result) == "db1: warm@3 waits for another restore on this host, for 40 s so far"
-    result["waited"] = {"reason": 'waits for the restore of "/data" (pid 5)'}
-    assert residency_restore.progress_line("db1", result) == 'db1: warm@3 waits for the restore of "/data" (pid 5), for 40 s so far'
+    assert residency_restore.progress_line("db1", result) == "db1: warm@3 is waiting for another restore on this host, for 40 s so far"
+    result["waited"] = {"reason": 'waiting for the restore of "/data" (PID 5)'}
+    assert residency_restore.progress_line("db1", result) == 'db1: warm@3 is waiting for the restore of "/data" (PID 5), for 40 s so far'

@@ -36,8 +36,8 @@ def test_an_extension_in_a_strangers_schema_is_not_called():
     [
         ((None, None), "Extension pg_buffercache, which empties shared buffers, is not in database shop: CREATE EXTENSION pg_buffercache"
                        " there, or set method to restart."),
-        (("public", "tenant"), "In database shop extension pg_buffercache is in schema public, which belongs to tenant, who could put other"
-                               " objects in the place of the extension's: ALTER EXTENSION pg_buffercache SET SCHEMA to one of a superuser's,"
+        (("public", "tenant"), "In database shop extension pg_buffercache is in schema public, owned by tenant, who could replace the extension's"
+            " objects: ALTER EXTENSION pg_buffercache SET SCHEMA to one of a superuser's,"
                                " or set method to restart."),
     ],
     ids=["missing", "a stranger's"],

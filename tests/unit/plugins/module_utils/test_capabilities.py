@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _data_directory, _page_cache
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _data_directory, _page_cache, _proc
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give, sleeper
-
-BLANK = r"36 25 0:31 / /mnt/a\040b rw - ext4 /dev/vdb rw"
 
 
 @pytest.fixture
@@ -31,20 +29,6 @@ def cluster(tmp_path):
     (data / "pg_tblspc" / "16385").symlink_to(elsewhere)
     give(tmp_path)
     return str(data)
-
-
-@pytest.fixture
-def system(tmp_path, monkeypatch):
-    """write(path, text): a file below another root."""
-    root = tmp_path / "system"
-    root.mkdir()
-    monkeypatch.setattr(_capabilities, "_SYSTEM", str(root))
-
-    def write(path, text):
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text + "\n")
-
-    return write
 
 
 def test_this_machine(cluster):
@@ -70,24 +54,6 @@ def test_nothing_there_is_no_error(tmp_path, system):
     assert place["mount"] is None
     assert place["cachestat"] is None
     assert place["willneed_bytes"] is None
-
-
-def test_mount_of_a_path(system):
-    system(
-        "proc/self/mountinfo",
-        "\n".join(
-            [
-                "22 1 254:0 / / rw - ext4 /dev/vda rw",
-                "23 22 254:1 / /data rw shared:1 - xfs /dev/vdb rw",
-                "24 22 254:2 / /data rw - ext4 /dev/vdc rw",
-                BLANK,
-            ]
-        ),
-    )
-    mounts = _capabilities._mounts()
-    assert _capabilities._mount_of("/data/base", mounts).source == "/dev/vdc"
-    assert _capabilities._mount_of("/database", mounts).source == "/dev/vda"
-    assert _capabilities._mount_of("/mnt/a b/c", mounts).point == "/mnt/a b"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +88,7 @@ def test_cgroup_2_tightest_limit_of_the_ancestors(system):
     system("sys/fs/cgroup/system.slice/postgresql.service/memory.max", "max")
     system("sys/fs/cgroup/system.slice/postgresql.service/memory.high", "536870912")
     system("sys/fs/cgroup/system.slice/postgresql.service/memory.current", "4096")
-    assert _capabilities._cgroup(42, _capabilities._mounts()) == {
+    assert _capabilities._cgroup(42, _proc.mounts()) == {
         "version": 2,
         "pid": 42,
         "path": "/system.slice/postgresql.service",
@@ -162,7 +128,7 @@ def test_cgroup_1_in_a_container_that_sees_its_part(system):
     system("sys/fs/cgroup/memory/pg/memory.limit_in_bytes", "9223372036854771712")
     system("sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576")
     system("sys/fs/cgroup/memory/pg/memory.usage_in_bytes", "4096")
-    found = _capabilities._cgroup(42, _capabilities._mounts())
+    found = _capabilities._cgroup(42, _proc.mounts())
     assert (found["version"], found["path"]) == (1, "/docker/1/pg")
     assert (found["limit_bytes"], found["limited_by"]) == (1048576, "/sys/fs/cgroup/memory")
     assert (found["high_bytes"], found["used_bytes"]) == (None, 4096)

@@ -90,7 +90,7 @@ def test_there_is_one_door():
         if os.path.basename(path) != "_connection.py":
             with open(path, encoding="utf-8") as file:
                 assert not re.search(r"psycopg\w*\.connect|connect_to_db|import psycopg", file.read()), path
-    for path in glob.glob(PLUGINS + "/../roles/*/tasks/*.yml"):
+    for path in glob.glob(PLUGINS + "/../roles/*/tasks/**/*.yml", recursive=True):
         with open(path, encoding="utf-8") as file:
             assert "community.postgresql." not in file.read(), path
 

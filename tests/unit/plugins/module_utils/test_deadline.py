@@ -49,8 +49,8 @@ def test_expected_seconds():
 @pytest.mark.parametrize(
     ("speed", "left", "sentence"),
     [
-        (None, None, "How long that takes is not known: no former job tells a rate."),
-        (None, 60, "Whether the deadline in 1 min 0 s is kept is not known: no former job tells a rate."),
+        (None, None, "How long that takes is unknown: no earlier job has a rate."),
+        (None, 60, "Whether the deadline in 1 min 0 s is met is unknown: no earlier job has a rate."),
         (Speed(MEGABYTE, "the rate of job 4"), None, "100 MB take about 1 min 40 s at 1.00 MB/s, the rate of job 4."),
         (
             Speed(MEGABYTE, "the rate of job 4"),

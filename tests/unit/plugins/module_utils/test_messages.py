@@ -15,16 +15,15 @@ import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _connection,
     _deadline,
-    _evict,
-    _info,
     _page_cache,
-    _restore,
+    _residency_info,
+    _residency_restore,
+    _residency_snapshot,
     _selection,
-    _snapshot,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, NotRunningError, ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names
-from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils import test_info, test_restore
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils import test_residency_info, test_residency_restore
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
     Session,
     database_row,
@@ -34,7 +33,7 @@ from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes imp
     segment_row,
     snapshot_row,
 )
-from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.test_evict import OPTIONS
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.test_cache_evict import evict
 
 
 def says(function, *args, **kwargs):
@@ -52,7 +51,7 @@ def test_psycopg_is_missing(monkeypatch):
         _connection.connect({})
     assert str(caught.value) == (
         "psycopg is missing for %s on this host: install python3-psycopg2 (the playbook pgfleet.cache.install does), "
-        "or name a Python that has it with ansible_python_interpreter."
+        "or set ansible_python_interpreter to a Python that has it."
         % sys.executable
     )
 
@@ -124,7 +123,7 @@ def extension(version, library="0.3.0", block_size=8192):
 def test_extension_is_missing():
     assert says(_connection.attach_extension, extension(None)) == (
         "Extension pg_residency is not in database postgres: run the playbook pgfleet.cache.install first,"
-        " or name the database that has it with login_db (in roles and playbooks pgfleet_login_db)."
+        " or set login_db to the database that has it (in roles and playbooks pgfleet_login_db)."
     )
 
 
@@ -196,11 +195,11 @@ class Psycopg:
         (
             Psycopg("58P01", 'could not access file "$libdir/pg_residency": No such file or directory'),
             'PostgreSQL says: could not access file "$libdir/pg_residency": No such file or directory.'
-            " The extension's files are missing on this host, or do not fit: run the playbook pgfleet.cache.install for it.",
+            " The extension's files are missing on this host, or of another version: run the playbook pgfleet.cache.install for it.",
         ),
         (
-            Psycopg("55006", "another session is starting a restore", None, "View residency_jobs shows it."),
-            "PostgreSQL says: another session is starting a restore. View residency_jobs shows it.",
+            Psycopg("55006", "another session is starting a restore", None, "View residency_jobs lists that restore."),
+            "PostgreSQL says: another session is starting a restore. View residency_jobs lists that restore.",
         ),
         (
             Psycopg("57P01", "terminating connection due to administrator command"),
@@ -228,42 +227,42 @@ def test_statement_fails(monkeypatch, driver, message):
         (
             "../warm",
             False,
-            "'../warm' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most, beginning with a letter or digit.",
+            "invalid snapshot name '../warm': use letters, digits, '_', '.' and '-', at most 63, starting with a letter or digit.",
         ),
         (
             "warm@x",
             True,
-            "'warm@x' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most, beginning with a letter or digit;"
-            " with @ and a number one generation of it.",
+            "invalid snapshot name 'warm@x': use letters, digits, '_', '.' and '-', at most 63, starting with a letter or digit, and @ with a number"
+            " for one generation.",
         ),
-        ("warm@3", False, "A new snapshot gets its own generation: give the name as 'warm'."),
+        ("warm@3", False, "A new snapshot gets its own generation: use the name 'warm'."),
     ],
 )
 def test_names_of_snapshots(name, generation_allowed, message):
-    assert says(_snapshot.check_name, name, generation_allowed) == message
+    assert says(_residency_snapshot.check_name, name, generation_allowed) == message
 
 
 def test_keep():
-    assert says(_snapshot.check_options, "warm", 0, True) == "keep is 0: at least one generation has to stay."
+    assert says(_residency_snapshot.check_options, "warm", 0, True) == "keep is 0: it must be at least 1."
 
 
 @pytest.mark.parametrize(
     ("snapshots", "message"),
     [
-        ([], "There is no snapshot 'wram' here; there is none at all."),
-        ([snapshot_row(), snapshot_row("batch", 1)], "There is no snapshot 'wram' here; there is warm@3, batch@1."),
+        ([], "Snapshot 'wram' does not exist here; there is none at all."),
+        ([snapshot_row(), snapshot_row("batch", 1)], "Snapshot 'wram' does not exist here; there is warm@3, batch@1."),
         (
-            [snapshot_row("wram", problem="is damaged: its checksum is wrong")],
-            "Snapshot wram@3 cannot be used here: is damaged: its checksum is wrong.",
+            [snapshot_row("wram", problem="damaged: the header checksum does not match")],
+            "Snapshot wram@3 cannot be used here: damaged: the header checksum does not match.",
         ),
         (
-            [snapshot_row("wram", problem="was taken on another cluster, with system identifier 1")],
-            "Snapshot wram@3 cannot be used here: was taken on another cluster, with system identifier 1.",
+            [snapshot_row("wram", problem="taken on another cluster, with system identifier 1")],
+            "Snapshot wram@3 cannot be used here: taken on another cluster, with system identifier 1.",
         ),
     ],
 )
 def test_unusable_snapshots(snapshots, message):
-    assert says(_snapshot.find, Session(residency_snapshots=snapshots), "wram") == message
+    assert says(_residency_snapshot.find, Session(residency_snapshots=snapshots), "wram") == message
 
 
 # --- restore ---
@@ -272,18 +271,18 @@ def test_unusable_snapshots(snapshots, message):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"min_residency": 100.5}, "min_residency is 100.5: it is a percent, from 0 to 100."),
-        ({"max_gone": -1}, "max_gone is -1: it is a percent, from 0 to 100."),
-        ({"wait_timeout": 0}, "wait_timeout is 0: it has to be more than 0."),
-        ({"wait_sleep": 0}, "wait_sleep is 0: it has to be more than 0."),
-        ({"job": 0}, "job is 0: it has to be more than 0."),
-        ({"relations": ["a", " "]}, "relations has an empty pattern: leave it out, or give '*' for all."),
-        ({"databases": [""]}, "databases has an empty pattern: leave it out, or give '*' for all."),
-        ({"fallback_relations": [""]}, "fallback_relations has an empty pattern: leave it out, or give '*' for all."),
+        ({"min_residency": 100.5}, "min_residency is 100.5: it must be a percentage from 0 to 100."),
+        ({"max_gone": -1}, "max_gone is -1: it must be a percentage from 0 to 100."),
+        ({"wait_timeout": 0}, "wait_timeout is 0: it must be more than 0."),
+        ({"wait_sleep": 0}, "wait_sleep is 0: it must be more than 0."),
+        ({"job": 0}, "job is 0: it must be more than 0."),
+        ({"relations": ["a", " "]}, "relations has an empty pattern: remove it, or use '*' for all."),
+        ({"databases": [""]}, "databases has an empty pattern: remove it, or use '*' for all."),
+        ({"fallback_relations": [""]}, "fallback_relations has an empty pattern: remove it, or use '*' for all."),
     ],
 )
 def test_options_of_a_restore(changed, message):
-    assert says(_restore.check_options, test_restore.options(**changed)) == message
+    assert says(_residency_restore.check_options, test_residency_restore.options(**changed)) == message
 
 
 @pytest.mark.parametrize(
@@ -291,12 +290,12 @@ def test_options_of_a_restore(changed, message):
     [
         (
             "06:00",
-            "deadline is '06:00': it has to be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
+            "deadline is '06:00': it must be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
             " '2026-11-21 06:00 Europe/Berlin'.",
         ),
         (
             "2026-11-21 06:00",
-            "deadline is '2026-11-21 06:00': it has to be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
+            "deadline is '2026-11-21 06:00': it must be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
             " '2026-11-21 06:00 Europe/Berlin'.",
         ),
         ("2026-11-31 06:00Z", "deadline is '2026-11-31 06:00Z': there is no such date or time."),
@@ -308,7 +307,7 @@ def test_options_of_a_restore(changed, message):
     ],
 )
 def test_deadlines(text, message):
-    assert says(_restore.check_options, test_restore.options(deadline=text)) == message
+    assert says(_residency_restore.check_options, test_residency_restore.options(deadline=text)) == message
 
 
 def test_deadline_is_over():
@@ -323,18 +322,18 @@ def test_deadline_is_over():
         (
             [job_row(state="running", snapshot="batch")],
             {},
-            "Job 7 restores batch@3 just now, and a cluster runs one job at a time: wait for it, or end it with"
+            "Job 7 is restoring batch@3, and a cluster runs one job at a time: wait for it, or stop it with"
             " SELECT residency_cancel(7).",
         ),
         (
             [job_row(state="running", snapshot=None, generation=None)],
             {},
-            "Job 7 restores relations without a snapshot just now, and a cluster runs one job at a time: wait for it, or end it"
-            " with SELECT residency_cancel(7).",
+            "Job 7 is restoring relations without a snapshot, and a cluster runs one job at a time: wait for it, or stop it with SELECT"
+            " residency_cancel(7).",
         ),
         ([job_row()], {"job": 7, "name": "batch"}, "Job 7 restores warm@3, not batch."),
-        ([[], [{"job": 1}, {"job": 2}]], {"job": 9}, "There is no job 9 here; there is 1, 2."),
-        ([[], []], {"job": 9}, "There is no job 9 here; there is none at all."),
+        ([[], [{"job": 1}, {"job": 2}]], {"job": 9}, "Job 9 does not exist here; there is 1, 2."),
+        ([[], []], {"job": 9}, "Job 9 does not exist here; there is none at all."),
         (
             [job_row(state="running", settled=100)],
             {"wait_timeout": 1},
@@ -343,7 +342,7 @@ def test_deadline_is_over():
     ],
 )
 def test_jobs(jobs, changed, message):
-    assert says(test_restore.restore, test_restore.server(jobs=jobs, segments=[]), **changed) == message
+    assert says(test_residency_restore.restore, test_residency_restore.server(jobs=jobs, segments=[]), **changed) == message
 
 
 @pytest.mark.parametrize(
@@ -367,7 +366,7 @@ def test_jobs(jobs, changed, message):
             {"failed": 10},
             {"resident": 300, "gone": 100},
             "warm@3: 25 % of the snapshot is gone, more than max_gone of 20 % (a new snapshot, taken when the caches are warm again,"
-            " knows what is there now). 800 kB of the snapshot is gone (25 %): relfilenumber 16001 in postgres_air (800 kB, dropped or truncated)."
+            " has what exists now). 800 kB of the snapshot is gone (25 %): relfilenumber 16001 in postgres_air (800 kB, dropped or truncated)."
             " 80.0 kB failed: Input/output error.",
         ),
         (
@@ -379,34 +378,34 @@ def test_jobs(jobs, changed, message):
 )
 def test_gate(job, segment, message):
     outcome = [outcome_row(16001, failed=job.get("failed", 0), over_budget=job.get("over_budget", 0), reason="Input/output error")]
-    session = test_restore.server(jobs=[job_row(**job)], segments=[segment_row(1, 400, **segment)], outcome=outcome)
-    assert says(test_restore.restore, session) == message
+    session = test_residency_restore.server(jobs=[job_row(**job)], segments=[segment_row(1, 400, **segment)], outcome=outcome)
+    assert says(test_residency_restore.restore, session) == message
 
 
 def test_patterns_that_choose_nothing():
-    session = test_restore.server(jobs=[], segments=[segment_row(1, 100), segment_row(2, 400)], names=test_restore.NAMES)
-    assert says(test_restore.restore, session, relations=["passanger"], databases=["postgres_air", "x*"]) == (
-        "warm@3 has nothing that fits relations: passanger; databases: postgres_air, x*."
-        " Its largest are: public.passenger in postgres_air, public.boarding_pass in postgres_air."
+    session = test_residency_restore.server(jobs=[], segments=[segment_row(1, 100), segment_row(2, 400)], names=test_residency_restore.NAMES)
+    assert says(test_residency_restore.restore, session, relations=["passanger"], databases=["postgres_air", "x*"]) == (
+        "warm@3 has nothing that matches relations: passanger; databases: postgres_air, x*. Its largest are: public.passenger in postgres_air,"
+        " public.boarding_pass in postgres_air."
     )
-    session = test_restore.server(jobs=[], segments=[segment_row(1, 100)], names=[database_row(5, "postgres_air")])
-    assert says(test_restore.restore, session, relations=["a"]) == (
-        "warm@3 has nothing that fits relations: a. It names no relation at all."
+    session = test_residency_restore.server(jobs=[], segments=[segment_row(1, 100)], names=[database_row(5, "postgres_air")])
+    assert says(test_residency_restore.restore, session, relations=["a"]) == (
+        "warm@3 has nothing that matches relations: a. It names no relation at all."
     )
 
 
 def test_fallback_relations_that_do_not_exist():
-    session = test_restore.server(jobs=[], segments=[], snapshots=[])
-    assert says(test_restore.restore, session, fallback_relations=["passanger", "nothing"]) == (
-        "No relation here is named like fallback_relations: passanger, nothing."
+    session = test_residency_restore.server(jobs=[], segments=[], snapshots=[])
+    assert says(test_residency_restore.restore, session, fallback_relations=["passanger", "nothing"]) == (
+        "No relation here matches fallback_relations: passanger, nothing."
     )
 
 
 def test_warnings():
-    session = test_restore.server(jobs=[], segments=[segment_row(1, 400, resident=400)])
-    assert test_restore.restore(session, databases=["postgres_air", "x*"])["warnings"] == [
-        "Snapshot warm@3 has no names, as one that pg_residency took before 0.3.0: its relations are chosen by the names of today.",
-        "Nothing fits 'x*' of databases.",
+    session = test_residency_restore.server(jobs=[], segments=[segment_row(1, 400, resident=400)])
+    assert test_residency_restore.restore(session, databases=["postgres_air", "x*"])["warnings"] == [
+        "Snapshot warm@3 has no names, since pg_residency before 0.3.0 took it: relations are selected by their current names.",
+        "Nothing matches 'x*' of databases.",
     ]
     assert _selection._unnamed_warning(Names(unnamed={"a": "closed", "b": "gone"})) == [
         "Left out, as their relations have no names: databases a (closed), b (gone)."
@@ -419,45 +418,45 @@ def test_warnings():
 @pytest.mark.parametrize(
     ("subset", "changed", "message"),
     [
-        ([], {"limit": 0}, "limit is 0: it has to be from 1 to 1000."),
-        ([], {"limit": 1001}, "limit is 1001: it has to be from 1 to 1000."),
-        ([], {"min_residency": 101}, "min_residency is 101: it is a percent, from 0 to 100."),
-        ([], {"wait_timeout": 0}, "wait_timeout is 0: it has to be more than 0."),
-        ([], {"wait_sleep": -1}, "wait_sleep is -1: it has to be more than 0."),
+        ([], {"limit": 0}, "limit is 0: it must be from 1 to 1000."),
+        ([], {"limit": 1001}, "limit is 1001: it must be from 1 to 1000."),
+        ([], {"min_residency": 101}, "min_residency is 101: it must be a percentage from 0 to 100."),
+        ([], {"wait_timeout": 0}, "wait_timeout is 0: it must be more than 0."),
+        ([], {"wait_sleep": -1}, "wait_sleep is -1: it must be more than 0."),
         (
             [],
             {"wait": True},
-            "wait needs the snapshot whose residency is to be waited for: name it with snapshot.",
+            "wait needs the option snapshot.",
         ),
-        (["buffers"], {}, "subset buffers and relation go together: the buffers are those of one relation."),
-        ([], {"relation": "a"}, "subset buffers and relation go together: the buffers are those of one relation."),
-        ([], {"relations": [""]}, "relations has an empty pattern: leave it out, or give '*' for all."),
-        ([], {"databases": [""]}, "databases has an empty pattern: leave it out, or give '*' for all."),
+        (["buffers"], {}, "subset buffers and relation must be used together."),
+        ([], {"relation": "a"}, "subset buffers and relation must be used together."),
+        ([], {"relations": [""]}, "relations has an empty pattern: remove it, or use '*' for all."),
+        ([], {"databases": [""]}, "databases has an empty pattern: remove it, or use '*' for all."),
     ],
 )
 def test_options_of_info(subset, changed, message):
-    assert says(_info.check_options, test_info.options(*subset, **changed)) == message
+    assert says(_residency_info.check_options, test_residency_info.options(*subset, **changed)) == message
 
 
 def test_info_of_nothing():
-    assert says(test_info.look, test_info.server(), test_info.options("databases", databases=["x*", "y"])) == (
-        "No database is named like x*, y; there are postgres_air, reporting."
+    assert says(test_residency_info.look, test_residency_info.server(), test_residency_info.options("databases", databases=["x*", "y"])) == (
+        "No database matches x*, y; there are postgres_air, reporting."
     )
     session = Session(to_regclass=[{"oid": None}], current_database=[{"name": "postgres"}])
-    assert says(test_info.look, session, test_info.options("buffers", relation="passanger")) == (
-        "There is no relation 'passanger' in database postgres: spell it as SQL does, and name its database with databases."
+    assert says(test_residency_info.look, session, test_residency_info.options("buffers", relation="passanger")) == (
+        "Relation 'passanger' does not exist in database postgres: spell it as in SQL, and set databases to its database."
     )
-    chosen = test_info.options("buffers", relation="passenger", databases=["postgres*"])
-    assert says(test_info.look, session, chosen) == "databases has to name the one database of relation 'passenger'."
-    chosen = test_info.options("capabilities", data_directory="/nowhere/at/all")
-    assert says(test_info.look, session, chosen) == (
-        "There is no /nowhere/at/all on this host: the subset capabilities has to run where PostgreSQL does, and as its owner."
+    chosen = test_residency_info.options("buffers", relation="passenger", databases=["postgres*"])
+    assert says(test_residency_info.look, session, chosen) == "databases must be the one database of relation 'passenger'."
+    chosen = test_residency_info.options("capabilities", data_directory="/nowhere/at/all")
+    assert says(test_residency_info.look, session, chosen) == (
+        "There is no /nowhere/at/all on this host: the subset capabilities must run on PostgreSQL's host, as its owner."
     )
 
 
 def test_waited_in_vain():
-    session = test_info.server(residency_snapshot_segments=[{"wanted": 100, "resident": 10, "gone": 0}])
-    assert says(test_info.look, session, test_info.options(snapshot="warm", wait=True)) == (
+    session = test_residency_info.server(residency_snapshot_segments=[{"wanted": 100, "resident": 10, "gone": 0}])
+    assert says(test_residency_info.look, session, test_residency_info.options(snapshot="warm", wait=True)) == (
         "warm@3: 10 % of 800 kB is resident after 1.0 s, less than min_residency of 90 %."
     )
 
@@ -475,14 +474,14 @@ def data(tmp_path):
 @pytest.mark.parametrize("option", ["snapshot", "relation", "relations", "databases"])
 def test_stopped(data, option):
     value = ["a"] if option in ("relations", "databases") else "a"
-    assert says(_info.of_files, data, test_info.options(**{option: value}), None) == (
+    assert says(_residency_info.of_files, data, test_residency_info.options(**{option: value}), None) == (
         "PostgreSQL is stopped in %s: %s needs it running." % (data, option)
     )
 
 
 def test_data_directory(data):
     os.unlink(os.path.join(data, "PG_VERSION"))
-    assert says(_page_cache.major_version, data) == "%s is no PostgreSQL data directory: it has no PG_VERSION." % data
+    assert says(_page_cache.major_version, data) == "%s is not a PostgreSQL data directory: it has no PG_VERSION." % data
     with open(os.path.join(data, "PG_VERSION"), "w") as file:
         file.write("fifteen")
     give(data)
@@ -491,7 +490,7 @@ def test_data_directory(data):
 
 def test_data_directory_of_another_host():
     assert says(_page_cache.major_version, "/nowhere/at/all") == (
-        "There is no /nowhere/at/all on this host: this module has to run where PostgreSQL does, and as its owner."
+        "There is no /nowhere/at/all on this host: this module must run on PostgreSQL's host, as its owner."
     )
 
 
@@ -501,40 +500,38 @@ def test_closed_data_directory(data, monkeypatch):
 
     monkeypatch.setattr(os, "open", refuse)
     assert says(_page_cache.major_version, data) == (
-        "%s is closed to this user: become the cluster's operating system user." % data
+        "%s is not accessible to this user: become the cluster's operating system user." % data
     )
 
 
 def test_owner(data, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     assert says(_page_cache.require_owner, data) == (
-        "%s belongs to user id %d and this is 4711: become the owner, the kernel tells only the owner which pages are resident."
+        "%s belongs to user id %d, but this is 4711: become the owner, since the kernel tells only the owner which pages are resident."
         % (data, os.stat(data).st_uid)
     )
 
 
 def test_eviction_needs_a_login_while_the_server_runs(data, monkeypatch):
-    def refuse(params):
+    def refuse(database):
         raise NotRunningError("Cannot connect to PostgreSQL: no.")
 
-    monkeypatch.setattr(_evict, "connect", refuse)
-    assert says(_evict.evict, dict(OPTIONS, data_directory=None), False) == (
-        "Cannot connect to PostgreSQL: no. With PostgreSQL stopped, name its data_directory."
+    assert says(evict, log_in=refuse) == (
+        "Cannot connect to PostgreSQL: no. If PostgreSQL is stopped, set data_directory."
     )
     monkeypatch.setattr(_page_cache, "postmaster_pid", lambda path: 1)
-    assert says(_evict.evict, dict(OPTIONS, data_directory=data), False) == (
-        "PostgreSQL runs in %s, and without a login for its CHECKPOINT dirty pages would stay. Cannot connect to PostgreSQL: no."
+    assert says(evict, log_in=refuse, data_directory=data) == (
+        "PostgreSQL runs in %s, and dirty pages would stay without a login for CHECKPOINT. Cannot connect to PostgreSQL: no."
         % data
     )
     answers = {"pg_has_role": [{"me": "keeper", "held": True}], "data_directory": [{"path": "/elsewhere"}]}
-    monkeypatch.setattr(_evict, "connect", lambda params: Session(**answers))
-    assert says(_evict.evict, dict(OPTIONS, data_directory=data), False) == (
-        "This login reaches the cluster in /elsewhere, and data_directory is %s." % data
+    assert says(evict, log_in=lambda database: Session(**answers), data_directory=data) == (
+        "This login reaches the cluster in /elsewhere, but data_directory is %s." % data
     )
 
 
 def test_failures_have_the_keys_of_every_result():
-    session = test_restore.server(jobs=[job_row()], segments=[segment_row(1, 400, resident=300)])
+    session = test_residency_restore.server(jobs=[job_row()], segments=[segment_row(1, 400, resident=300)])
     with pytest.raises(ResidencyError) as caught:
-        test_restore.restore(session)
-    assert set(caught.value.result) == set(_restore.empty_result())
+        test_residency_restore.restore(session)
+    assert set(caught.value.result) == set(_residency_restore.empty_result())

@@ -79,8 +79,8 @@ ROWS = [
     relation_row("public.elsewhere", 16002, database=6),
     database_row(5, "postgres_air"),
     database_row(6, "Odd DB"),
-    database_row(7, "reporting", "it does not allow connections."),
-    database_row(4, "template0", "it does not allow connections"),
+    database_row(7, "reporting", "the database does not accept connections."),
+    database_row(4, "template0", "the database does not accept connections"),
 ]
 
 
@@ -108,7 +108,7 @@ def test_a_snapshot_without_names_has_none():
 def test_template0_is_no_surprise():
     names = _names.of_snapshot(Session(residency_snapshot_names=ROWS), "warm@3")
     assert _names.unnamed_warnings(names) == [
-        "The relations of these databases are not named: reporting (it does not allow connections)."
+        "The relations of these databases are not named: reporting (the database does not accept connections)."
     ]
     assert _names.unnamed_warnings(Names()) == []
 

@@ -14,7 +14,7 @@ from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes imp
 
 ROWS = [
     database_row(5, "postgres_air"),
-    database_row(6, "Gr\u00f6\u00dfe", "it does not allow connections"),
+    database_row(6, "Gr\u00f6\u00dfe", "the database does not accept connections"),
     relation_row('public."\u00fcber"', 10, kind="index", owner="public.t", owner_oid=4, pages=7, partition_of=["public.p", "public.q"]),
     relation_row("pg_catalog.pg_authid", 1260, database=0, tablespace=1664),
     relation_row("pg_toast.pg_toast_4_index", 12, kind="toast index", owner="public.t", owner_oid=4),

@@ -122,7 +122,7 @@ def test_last_page_is_not_counted_beyond_the_file(tmp_path):
 
 def test_major_version(cluster, tmp_path):
     assert _page_cache.major_version(str(cluster)) == 15
-    with pytest.raises(ResidencyError, match="is no PostgreSQL data directory"):
+    with pytest.raises(ResidencyError, match="is not a PostgreSQL data directory"):
         _page_cache.major_version(str(tmp_path))
     (tmp_path / "PG_VERSION").write_text("fifteen")
     give(tmp_path)

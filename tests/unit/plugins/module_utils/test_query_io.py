@@ -17,15 +17,19 @@ MIB = 1 << 20
 SERVER = Server(100, "/data")
 
 
+def options(**changed):
+    values = {"query": None, "queries": None, "settings": {}, "repeat": 1, "timeout": 600, "plan": True, "lock": None, "trusted_roles": []}
+    return _query_io.Options(**dict(values, **changed))
+
+
 def test_queries(tmp_path):
     path = tmp_path / "q.sql"
     path.write_text("SELECT 2;\n")
-    params = {
-        "query": None,
+    changed = {
         "queries": [{"query": "SELECT 1", "settings": {"jit": False}}, {"name": "two", "path": str(path), "query": None}],
         "settings": {"work_mem": "1MB", "jit": True, "random_page_cost": 1.1},
     }
-    assert _query_io.queries_of(params) == [
+    assert _query_io.queries_of(options(**changed)) == [
         ("query 1", "SELECT 1", {"work_mem": "1MB", "jit": "off", "random_page_cost": "1.1"}),
         ("two", "SELECT 2;", {"work_mem": "1MB", "jit": "on", "random_page_cost": "1.1"}),
     ]
@@ -33,7 +37,7 @@ def test_queries(tmp_path):
 
 def test_no_character_that_postgresql_has_not():
     with pytest.raises(ResidencyError, match="query 1 holds a NUL character"):
-        _query_io.queries_of({"query": "SELECT '\0'", "queries": None, "settings": {}})
+        _query_io.queries_of(options(query="SELECT '\0'"))
 
 
 def process(pid, title="postgres: user db [local] SELECT"):

@@ -20,7 +20,7 @@ BUDGET = Budget(400 * MB, None, 0, 10 * MB, 90 * MB, 20 * MB)
     ("facts", "expected"),
     [
         ({}, []),
-        ({"wait": Wait('waits for the restore of "/data" (pid 5)', 42.2)}, ['Job 7 waited for the restore of "/data" (pid 5), for 42 s.']),
+        ({"wait": Wait('waiting for the restore of "/data" (PID 5)', 42.2)}, ['Job 7 waited for the restore of "/data" (PID 5), for 42 s.']),
         (
             {"gone": 12, "gone_percent": 1.5, "lost": [Lost("table a", 10, True), Lost("table b", 2, False)]},
             ["96.0 kB of the snapshot is gone (1.5 %): table a (80.0 kB, rewritten), table b (16.0 kB, dropped or truncated)."],
@@ -41,31 +41,31 @@ BUDGET = Budget(400 * MB, None, 0, 10 * MB, 90 * MB, 20 * MB)
              " reserve."],
         ),
         (
-            {"missing": Missing(not_reached=128), "state": "canceled", "message": "its time limit of 60 s was reached"},
-            ["1.00 MB was not loaded before job 7 ended (its time limit of 60 s was reached)."],
+            {"missing": Missing(not_reached=128), "state": "canceled", "message": "the time limit of 60 s was reached"},
+            ["1.00 MB was not loaded before job 7 ended (the time limit of 60 s was reached)."],
         ),
         (
-            {"missing": Missing(not_reached=128), "state": "canceled", "message": "its time limit of 60 s was reached", "limit": "the deadline 06:00Z"},
-            ["1.00 MB was not loaded before job 7 ended (its time limit of 60 s was reached, by the deadline 06:00Z)."],
+            {"missing": Missing(not_reached=128), "state": "canceled", "message": "the time limit of 60 s was reached", "limit": "the deadline 06:00Z"},
+            ["1.00 MB was not loaded before job 7 ended (the time limit of 60 s was reached, by the deadline 06:00Z)."],
         ),
         ({"missing": Missing(not_reached=128), "state": "interrupted"}, ["1.00 MB was not loaded before job 7 ended (interrupted)."]),
         ({"state": "failed", "message": "disk on fire."}, ["Job 7, failed: disk on fire."]),
         ({"missing": Missing(failed=128), "failures": {"Input/output error": 130}}, ["1.02 MB failed: Input/output error."]),
         ({"missing": Missing(reclaimed=128)}, ["1.00 MB was in memory during the restore, and the kernel has reclaimed it since."]),
-        ({"missing": Missing(not_planned=128)}, ["1.00 MB was no part of job 7."]),
+        ({"missing": Missing(not_planned=128)}, ["1.00 MB was not part of job 7."]),
         (
             {"reclaim": Reclaim(True), "gone": 1, "gone_percent": 100.0, "lost": [Lost("table a", 1, False)]},
             ["8.00 kB of the snapshot is gone (100 %): table a (8.00 kB, dropped or truncated)."],
         ),
         (
             {"reclaim": Reclaim(True)},
-            ["DAMON runs on this host: the kernel reclaims what is not read for a while, although memory is free. Restore shortly before the pages are"
-             " needed."],
+            ["DAMON runs on this host: the kernel reclaims pages that are not read for a while, although memory is free. Restore shortly before they"
+                " are needed."],
         ),
         (
             {"reclaim": Reclaim(False, "/sys/fs/cgroup/pg", 512 * MB)},
-            ["The server's memory is at memory.high of 512 MB (/sys/fs/cgroup/pg): the kernel reclaims what is not read for a while. Raise it, or"
-             " restore shortly before the pages are needed."],
+            ["The server's memory is at memory.high of 512 MB (/sys/fs/cgroup/pg): the kernel reclaims pages that are not read for a while. Raise it,"
+                " or restore shortly before they are needed."],
         ),
     ],
 )
@@ -81,7 +81,7 @@ def test_no_more_than_a_few_names():
 
 def test_what_is_missing_has_a_reason_always():
     """Whatever the job says of a segment: the parts are the whole, and a sentence says each."""
-    reasons = (None, "over the memory budget", _residency.ENDED, _residency.RECLAIMED, "Input/output error", "the file is shorter now")
+    reasons = (None, "over the memory budget", _residency.ENDED, _residency.RECLAIMED, "Input/output error", "the file was truncated")
     for resident, over, failed, reason, planned in itertools.product((0, 60, 99, 100), (0, 30, 200), (0, 20, 300), reasons, (True, False)):
         outcome = {(_residency.place_of(segment_row(1, 100)), "main", 0): outcome_row(16001, over_budget=over, failed=failed, reason=reason)}
         measured = _residency.summarize([segment_row(1, 100, resident=resident)], outcome if planned else {})

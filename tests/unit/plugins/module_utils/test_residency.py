@@ -75,7 +75,7 @@ def test_names_are_the_servers():
             relation_row("pg_toast.i", 2, database=6, kind="toast index", owner_oid=9, owner="public.b"),
             database_row(5, "postgres"),
             database_row(6, "postgres_air"),
-            database_row(7, "closed", "it does not allow connections"),
+            database_row(7, "closed", "the database does not accept connections"),
         ]
     )
     places = [Place(5, 1663, 1), Place(6, 1663, 2), Place(7, 1663, 4), Place(99, 1663, 5)]

@@ -55,12 +55,12 @@ def test_sizes(text, size):
 
 @pytest.mark.parametrize("text", ["", "lots", "-5MB", "MB", "1,5 MB", "1e9", "0x10"])
 def test_no_sizes(text):
-    with pytest.raises(ResidencyError, match=r"^rate is '.*': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB.$"):
+    with pytest.raises(ResidencyError, match=r"^rate is '.*': it must be a size such as 200MB; the units are B, kB, MB, GB, TB and PB.$"):
         _units.parse_bytes("rate", text)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("0", "rate is 0: it has to be more than 0."), ("99999PB", "rate is 99999PB: it can be 4096 PB at most.")]
+    ("text", "message"), [("0", "rate is 0: it must be more than 0."), ("99999PB", "rate is 99999PB: it must be at most 4096 PB.")]
 )
 def test_sizes_out_of_range(text, message):
     with pytest.raises(ResidencyError) as caught:
@@ -78,13 +78,13 @@ def test_durations(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "long", "-5h", "h", "1,5h", "1e3", "5 years"])
 def test_no_durations(text):
-    with pytest.raises(ResidencyError, match=r"^max_age is '.*': it has to be a duration such as 36h; the units are s, min, h, d and w.$"):
+    with pytest.raises(ResidencyError, match=r"^max_age is '.*': it must be a duration such as 36h; the units are s, min, h, d and w.$"):
         _units.parse_seconds("max_age", text)
 
 
 @pytest.mark.parametrize("text", ["0", "0h", "9999999999h"])
 def test_durations_out_of_range(text):
-    with pytest.raises(ResidencyError, match="^max_age is %s: it has to be more than 0 and at most 100 years.$" % text):
+    with pytest.raises(ResidencyError, match="^max_age is %s: it must be more than 0 and at most 100 years.$" % text):
         _units.parse_seconds("max_age", text)
 
 

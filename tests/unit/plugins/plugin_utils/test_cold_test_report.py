@@ -9,8 +9,8 @@ import re
 import socket
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _cold_test, _turn
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _cold_test_report
+from ansible_collections.pgfleet.cache.plugins.module_utils import _host_lock
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _cold_test, _cold_test_report
 
 MIB = 1 << 20
 SIZE = 67 * MIB
@@ -37,7 +37,7 @@ def result(*runs, buffers=BUFFERS):
 
 RING = (
     "q: passenger is larger than a quarter of shared_buffers (128 MB), so that PostgreSQL scans it through a ring buffer, which leaves little of it in"
-    " shared_buffers: 'both warm' is warm in the page cache."
+    " shared_buffers: 'both warm' is warm in the page cache only."
 )
 COLD = run("both_cold", 300.0, SIZE)
 
@@ -92,7 +92,7 @@ def test_table():
         "  both cold                         1      300.0     300.0     300.0         0 B    67.00 MB    67.00 MB         0 B",
         "  both warm                         1      100.2     100.2     100.2         0 B    67.00 MB         0 B    67.00 MB  *",
         "",
-        "Bytes are medians; the page cache served at least what is said. A MB is 1024 kB. The device may have caches of its own.",
+        "Bytes are medians; the page cache served at least as much as shown. 1 MB is 1024 kB. The device may have caches of its own.",
         "* q, both warm: others",
     ]
 
@@ -102,7 +102,7 @@ def test_owner():
     expected = r"cold test of db\\n1, run by \S+ on %s \(pid %d\), since \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ" % (re.escape(socket.gethostname()), os.getpid())
     assert re.fullmatch(expected, who)
     # whether that process runs cannot be seen on the host
-    assert not _turn._OF_A_PROCESS.match(who)
+    assert not _host_lock._OF_A_PROCESS.match(who)
 
 
 LOCK = "/dev/shm/lock"
@@ -111,13 +111,13 @@ LOCK = "/dev/shm/lock"
 @pytest.mark.parametrize(
     ("there", "failed", "expected"),
     [
-        ({"stat": {"exists": False}}, {"stderr": "ln: no space"}, "Cannot make the lock /dev/shm/lock: ln: no space"),
-        ({}, {"msg": "gone"}, "Cannot make the lock /dev/shm/lock: gone"),
-        ({"stat": {"exists": True, "uid": 5}}, {}, "Another run is in progress on this host: a file. Wait until it is done. If it is gone without a trace,"
-         " remove the lock: rm /dev/shm/lock (as user 5)."),
+        ({"stat": {"exists": False}}, {"stderr": "ln: no space"}, "Cannot create the lock /dev/shm/lock: ln: no space"),
+        ({}, {"msg": "gone"}, "Cannot create the lock /dev/shm/lock: gone"),
+        ({"stat": {"exists": True, "uid": 5}}, {}, "Another run is in progress on this host: a file. Wait until it is done. If that run no longer"
+            " exists, remove the lock: rm /dev/shm/lock (as user 5)."),
         ({"stat": {"exists": True, "pw_name": "alice", "lnk_target": "query_io \x1b[2J"}}, {},
-         "Another run is in progress on this host: query_io \\x1b[2J. Wait until it is done. If it is gone without a trace,"
-         " remove the lock: rm /dev/shm/lock (as user alice)."),
+         "Another run is in progress on this host: query_io \\x1b[2J. Wait until it is done. If that run no longer exists, remove the lock: rm"
+         " /dev/shm/lock (as user alice)."),
         ({"stat": {"exists": True, "pw_name": "postgres", "lnk_target": "cold test of db1, run by bob"}}, {},
          "Another run is in progress on this host: cold test of db1, run by bob. Wait until it is done. If that process no longer exists, start PostgreSQL"
          " if it is stopped, and first restore what was cached: ansible-playbook pgfleet.cache.warmup -e target=db1 -e"

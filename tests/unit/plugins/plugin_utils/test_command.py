@@ -24,8 +24,10 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import comm
         ({"extra_vars": ["ansible_become_pass=hunter2", "target=a", "target=b db_pwd=hunter2", "target=http://me:hunter2@h", '{"api_key": "hunter2"}',
                          "{broken"]}, [],
          "ansible-playbook pgfleet.cache.rolling_restart -e target=a # and the other extra variables"),
+        ({"extra_vars": ["pgfleet_waive=db2", '{"pgfleet_take_over": "alice"}', "cache_restart_resume=false target=a", "target=b"]}, [],
+         "ansible-playbook pgfleet.cache.rolling_restart -e '{\"target\": \"a\"}' -e target=b"),
     ],
-    ids=["nothing", "limit", "without", "both", "commas", "quoted", "secret"],
+    ids=["nothing", "limit", "without", "both", "commas", "quoted", "secret", "once"],
 )
 def test_command(cli, without, expected):
     assert command(cli, "rolling_restart", {"target", "cache_restart_what"}, without) == expected

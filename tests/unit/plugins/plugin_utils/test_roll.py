@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
+from types import MappingProxyType
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _roll
+from ansible.errors import AnsibleFilterError
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _roll, _states
 
 HOSTS = ["db1", "db2", "db3", "db4"]
 DEFAULTS = {
@@ -19,11 +19,22 @@ DEFAULTS = {
 }
 
 
+STARTED = 1763700000000000
+# What a server says of itself, and what its host has kept
+ANSWER = {
+    "in_recovery": True, "system_identifier": "7", "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data", "started": STARTED,
+    "pid": 5, "extension": "0.3.0", "schema": None, "lsn": 1 << 30, "paused": False, "receiver": "streaming",
+}
+DEBT = {
+    "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": STARTED - 1, "system_identifier": "7", "standby": True, "by": "alice",
+    "since": "2026-11-21T06:00:00Z",
+}
+
+
 def fleet(**kept):
     """db1 is the primary; what each host has kept."""
-    return {
-        host: {"in_recovery": host != "db1", "system_identifier": "7", "started": "then", "kept": kept.get(host, {})} for host in HOSTS
-    }
+    return {host: dict(ANSWER, in_recovery=host != "db1", receiver="none" if host == "db1" else "streaming", lease=None, kept=kept.get(host, {}))
+            for host in HOSTS}
 
 
 def plan(found=None, limited=None, **options):
@@ -33,7 +44,7 @@ def plan(found=None, limited=None, **options):
 def test_a_new_one():
     assert plan() == {
         "hosts": HOSTS, "primary": "db1", "standbys": ["db2", "db3", "db4"], "roll": "100000", "resumed": False, "done": [],
-        "batches": [["db2"], ["db3"], ["db4"]], "last": "db1", "problem": "",
+        "batches": [["db2"], ["db3"], ["db4"]], "last": "db1", "problem": "", "abort": False,
     }
 
 
@@ -50,6 +61,12 @@ def test_a_new_one():
 )
 def test_batches(serial, batches):
     assert plan(serial=serial, min_standbys=0)["batches"] == batches
+
+
+def test_batches_of_hosts_that_share_storage():
+    shared = {"db2": ["san1", 1], "db4": ["san1", 1]}
+    assert plan(serial=3, min_standbys=1, storage=shared)["batches"] == [["db2", "db3"], ["db4"]]
+    assert plan(serial=3, min_standbys=1, storage=shared)["problem"] == "", "in one batch, none would serve"
 
 
 def test_limit():
@@ -76,6 +93,37 @@ def test_it_goes_on():
     assert plan(fleet(**kept))["roll"] == "90000", "one of the future is none"
 
 
+def test_what_is_owed_comes_first():
+    """Who is not as warm as it was is not done, whatever its state says; nor who is paused, or in the middle of something."""
+    for open_end in ({"debt": DEBT}, {"intent": "going in"}, {"paused": [{"host": "lb1"}]}):
+        found = plan(fleet(db4=dict(open_end, roll="90000", state="done")))
+        assert (found["done"], found["batches"][0]) == ([], ["db4"]), open_end
+    found = plan(fleet(db4={"roll": "90000", "state": "done", "debt": dict(DEBT, started=STARTED)}))
+    assert found["done"] == ["db4"], "nothing was lost"
+
+
+def test_a_roll_that_a_host_knows_whose_server_is_down():
+    found = fleet(db4={"roll": "90000", "state": "restarting"})
+    found["db4"] = {"problem": "Cannot connect.", "kept": found["db4"]["kept"], "lease": None}
+    assert plan(found)["roll"] == "90000"
+
+
+def test_abort():
+    """Whoever has an open end, and nobody else; also the primary that is to be skipped, of a roll that was not to be gone on with, and alone."""
+    kept = {"db1": {"roll": "90000", "out": True}, "db3": {"roll": "90000", "state": "restarted", "debt": DEBT}, "db4": {"roll": "90000", "state": "saved"}}
+    found = plan(fleet(**kept), abort=True, resume=False, primary="skip", min_standbys=9)
+    assert (found["batches"], found["last"], found["done"], found["roll"], found["problem"]) == ([["db3"]], "db1", ["db2", "db4"], "90000", "")
+    assert found["abort"] is True
+    assert plan(abort=True)["batches"] == [] and plan(abort=True)["last"] == ""
+
+
+def test_a_cold_test_that_was_not_finished():
+    found = fleet(db3={"debt": dict(DEBT, **{"for": "cold_test", "snapshot": "cold@1"})})
+    assert plan(found)["problem"].startswith("A cold test of db3 was not finished; cold@1 has what its caches held before.")
+    assert plan(found, limited=["db2"])["problem"] == "" or "cold" not in plan(found, limited=["db2"])["problem"]
+    assert plan(found, abort=True)["problem"].startswith("A cold test of db3")
+
+
 def test_the_primary_is_left_alone():
     assert plan(primary="skip")["last"] == ""
     assert plan(fleet(db1={"roll": "90000", "state": "done"}))["last"] == ""
@@ -84,34 +132,31 @@ def test_the_primary_is_left_alone():
 @pytest.mark.parametrize(
     ("hosts", "options", "problem"),
     [
-        ({"db3": {"system_identifier": "8"}}, {},
-         "db3 does not belong to this fleet: the system identifier is another. Leave it out of target."),
         ({"db1": {"in_recovery": True}}, {},
-         "There is no primary among db1, db2, db3, db4: name the whole fleet with target, and choose hosts of it with --limit."),
+         "No primary found among db1, db2, db3, db4: name the whole fleet with target, and select hosts with --limit."),
         ({"db1": {"problem": "unreachable: no."}}, {},
-         "There is no primary among db2, db3, db4. db1 does not answer: unreachable: no."),
+         "No primary found among db2, db3, db4. db1 does not answer: unreachable: no."),
         ({"db4": {"in_recovery": False}}, {},
-         "db1 and db4 are primaries, of the same cluster: somebody has promoted a standby. Find out which one the clients use, and make the"
-         " other its standby again (pg_rewind)."),
+         "db1 and db4 are primaries of the same cluster: a standby was promoted. Find out which one the clients use, and make the other its standby"
+         " again (pg_rewind)."),
         ({}, {"serial": 3},
-         "A batch of db2, db3, db4 would take all standbys out of traffic: 0 of 3 would stay, and cache_restart_min_standbys is 1."
-         " Make cache_restart_serial smaller."),
+         "A batch of db2, db3, db4 would take all standbys out of traffic: 0 of 3 would stay, but cache_restart_min_standbys is 1. Reduce"
+         " cache_restart_serial."),
         ({}, {"serial": 2, "min_standbys": "2"},
-         "A batch of db2, db3 would take too many standbys out of traffic: 1 of 3 would stay, and cache_restart_min_standbys is 2."
-         " Make cache_restart_serial smaller."),
+         "A batch of db2, db3 would take too many standbys out of traffic: 1 of 3 would stay, but cache_restart_min_standbys is 2. Reduce"
+         " cache_restart_serial."),
         ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {},
-         "The rolling restart that was begun has cache_restart_what=host (on db2), and this run has postgresql. Finish it with"
-         " -e cache_restart_what=host, or begin a new one with -e cache_restart_resume=false."),
+         "The unfinished rolling restart has cache_restart_what=host (on db2), but this run has postgresql. Finish it with -e"
+         " cache_restart_what=host, or start a new one with -e cache_restart_resume=false."),
         ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"resume": False}, ""),
         ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"what": {"db1": "postgresql", "db2": "host"}}, ""),
         ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"what": {"db1": "postgresql"}}, ""),
         ({}, {"primary": "switchover", "candidate": "db9"},
-         "cache_restart_candidate is db9, which is no standby; there are db2, db3, db4."),
+         "cache_restart_candidate is db9, which is not a standby; there are db2, db3, db4."),
         ({}, {"primary": "switchover"},
-         "cache_restart_primary is switchover: name the task file that makes cache_restart_candidate the primary with"
-         " cache_restart_switchover_tasks."),
+         "cache_restart_primary is switchover: set cache_restart_switchover_tasks to the task file that makes cache_restart_candidate the primary."),
         ({}, {"primary": "switchover", "switchover_tasks": "/nowhere"},
-         "There is no task file /nowhere on the controller: correct cache_restart_switchover_tasks."),
+         "Task file /nowhere does not exist on the controller: correct cache_restart_switchover_tasks."),
         ({}, {"primary": "switchover", "switchover_tasks": __file__}, ""),
     ],
 )
@@ -129,8 +174,8 @@ def test_who_serves_meanwhile():
     assert plan(found, limited=["db2"])["problem"] == "", "db3 serves"
     found["db3"]["problem"] = "Cannot connect."
     assert plan(found, limited=["db2"])["problem"] == (
-        "While db2 restarts, 0 of 3 standbys would serve, and cache_restart_min_standbys is 1. db4 is out of traffic since an earlier run: take it"
-        " into --limit. db3 does not answer: Cannot connect. Or accept that with a smaller number."
+        "While db2 restarts, 0 of 3 standbys would serve, but cache_restart_min_standbys is 1. db4 has been out of traffic, or not as warm as before,"
+        " since an earlier run: include it in --limit. db3 does not answer: Cannot connect. Or reduce that number."
     )
     assert plan(found, limited=["db2", "db4"])["problem"] == "", "db4 comes back first"
     assert plan(found, limited=["db2"], min_standbys=0)["problem"] == ""
@@ -141,7 +186,7 @@ def test_who_serves_meanwhile():
 
 def test_a_primary_alone():
     found = {"db1": fleet()["db1"]}
-    assert plan(found)["problem"].startswith("There is no standby of db1: nobody would serve while it restarts.")
+    assert plan(found)["problem"].startswith("db1 has no standby, so no host would serve while it restarts.")
     assert plan(found, min_standbys=0)["problem"] == ""
 
 
@@ -149,44 +194,85 @@ def results(*some):
     return {"results": [dict(one, __cache_restart_each=host) for host, one in some]}
 
 
-def text(value):
-    return base64.b64encode(value.encode()).decode()
+NOTHING_KEPT = {"record": None, "lease": None, "fault": ""}
+
+
+def keeps(**record):
+    return dict(NOTHING_KEPT, record=record)
+
+
+def answer(server=None, record=None, **options):
+    """Of one host."""
+    row = {"query_result": [ANSWER]}
+    return _roll.answers(results(("db1", server or row)), results(("db1", NOTHING_KEPT if record is None else record)), ["db1"], **options)["db1"]
 
 
 def test_answers():
-    answer = {"in_recovery": True, "system_identifier": "7", "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data",
-              "started": "then", "pid": 5, "extension": "0.3.0", "schema": None}
-    row = {"query_result": [answer]}
-    none = {"msg": "file not found: /var/lib/pgfleet/db1.json"}
+    row = {"query_result": [ANSWER]}
+    lease = {"id": "5", "owner": "bob"}
     servers = results(
         ("db1", row), ("db2", row), ("db3", {"unreachable": True, "msg": "timed\nout"}), ("db4", {"msg": "sudo: not found", "query_result": []}),
-        ("db5", row), ("db6", row), ("db7", row), ("db8", row), ("db9", row),
+        ("db5", row), ("db6", row), ("db7", row), ("db8", row),
     )
-    states = results(
-        ("db1", none), ("db2", {"content": text(json.dumps({"roll": "9", "another": 5}))}), ("db3", none), ("db4", none),
-        ("db5", {"content": text("[1"), "source": "/s"}),
-        ("db6", {"unreachable": True, "msg": "gone"}), ("db7", {"msg": "file is not readable: /s"}),
-        ("db8", {"msg": "Unable to slurp file: {source}"}), ("db9", {"msg": "unable to slurp file: [Errno 20] Not a directory: '/s/db9.json'"}),
+    records = results(
+        ("db1", NOTHING_KEPT), ("db2", dict(keeps(roll="9", another=5), lease=lease)), ("db3", NOTHING_KEPT),
+        ("db4", keeps(roll="9", state="restarting")), ("db5", dict(NOTHING_KEPT, fault="/s/db5.json is damaged")),
+        ("db6", {"unreachable": True, "msg": "gone"}), ("db7", {"failed": True, "msg": "sudo: a password is required"}),
+        ("db8", dict(NOTHING_KEPT, lease="none")),
     )
     # from ansible-core 2.21 a host can return the item of another
-    states["results"][1]["__cache_restart_each"] = servers["results"][1]["__cache_restart_each"] = "db1"
-    servers["results"][1]["query_result"] = [dict(answer, problem="x", more=[1])]
-    found = _roll.answers(servers, states, ["db%d" % number for number in range(1, 10)])
-    assert found["db1"] == dict(answer, kept={})
-    assert found["db2"] == dict(answer, kept={"roll": "9"})
-    assert found["db3"] == {"problem": "unreachable: timed out"}
+    records["results"][1]["__cache_restart_each"] = servers["results"][1]["__cache_restart_each"] = "db1"
+    servers["results"][1]["query_result"] = [dict(ANSWER, problem="x", more=[1])]
+    found = _roll.answers(servers, records, ["db%d" % number for number in range(1, 9)])
+    assert found["db1"] == dict(ANSWER, kept={}, lease=None)
+    assert found["db2"] == dict(ANSWER, kept={"roll": "9"}, lease=lease)
+    assert found["db3"] == {"problem": "unreachable: timed out", "kept": {}, "lease": None}
     assert found["db4"]["problem"].startswith("sudo: not found Install sudo")
-    assert found["db5"] == {"problem": "/s is damaged: see when the host was restarted, and remove the file."}
-    assert found["db6"] == {"problem": "unreachable: gone"}
-    assert found["db7"] == {"problem": "file is not readable: /s"}
-    assert found["db8"] == {
-        "problem": "Cannot read how far this host came (Unable to slurp file): check that cache_restart_state_directory is a directory."
-    }
-    assert "(unable to slurp file: [Errno 20] Not a directory: '/s/db9.json'): check that" in found["db9"]["problem"]
+    assert found["db4"]["kept"] == {"roll": "9", "state": "restarting"}, "it is down, and what is begun there is known"
+    assert found["db5"]["problem"].startswith("/s/db5.json is damaged: check when the host was restarted and what is in traffic, then remove the file.")
+    assert found["db6"] == {"problem": "unreachable: gone", "kept": {}, "lease": None}
+    assert found["db7"]["problem"].startswith("sudo: a password is required")
+    assert found["db8"]["lease"] is None
+    assert {"kept", "lease"} <= set.intersection(*map(set, found.values()))
+
+
+def test_what_is_owed_to_another_cluster():
+    debt = dict(DEBT, system_identifier="8")
+    found = answer(record=keeps(debt=debt))
+    assert "another cluster (system identifier 8; this one is 7)" in found["problem"] and "waive=db1" in found["problem"]
+    waived = answer(record=keeps(debt=debt), waived=["db1"], by="alice")
+    assert "problem" not in waived and waived["kept"]["debt"] == {}
+    assert waived["kept"]["remarks"] == ["alice waived the restore that was pending since 2026-11-21T06:00:00Z: restart@3."]
+    assert answer(record=keeps(debt=DEBT), waived=["db2"], by="alice")["kept"]["debt"] == DEBT
+    assert answer(record=keeps(roll="9"), waived=["db1"], by="alice")["kept"] == {"roll": "9"}, "there is nothing to waive"
+
+
+@pytest.mark.parametrize("server", [{"msg": "Cannot connect.", "failed": True}, None])
+def test_waived_or_not_what_is_begun_is_known(server):
+    kept = answer(server, keeps(debt=DEBT, state="restarting", server={"version_num": 150004, "cluster_name": ""}), waived=["db1"], by="alice")["kept"]
+    assert (kept["debt"], kept["state"]) == ({}, "restarting")
+
+
+def test_gathered():
+    """Each of this run knows itself best, and of the others what it was told."""
+    told = {"db1": {"started": 1}, "db2": {"started": 1}, "db3": {"started": 1}}
+    variables = {"db1": {"cache_restart_answers": {"db1": {"started": 2}, "db3": {"started": 3}}}, "db2": {}}
+    assert _roll.gathered(told, ["db1", "db2"], variables) == {"db1": {"started": 2}, "db2": {"started": 1}, "db3": {"started": 1}}
+    assert _roll.gathered({}, ["db2"], variables) == {}
+
+
+def test_written():
+    assert _roll.written({"record": {"roll": "9"}}, "db1") == {"roll": "9"}
+    for result, said in (
+        ({"unreachable": True, "msg": "no\x1broute"}, "db1 is unreachable: no"), ({"failed": True, "msg": "the lease is bob's"}, "the lease is bob's"),
+    ):
+        with pytest.raises(AnsibleFilterError, match=said):
+            _roll.written(result, "db1")
 
 
 def test_what_is_left():
-    variables = {host: {"cache_restart_fleet": {"primary": "db1", "done": ["db2"]}, "cache_restart_result": {}} for host in HOSTS}
+    planned = {"clusters": [{"primary": "db1", "hosts": HOSTS}], "done": ["db2"]}
+    variables = {host: {"cache_restart_fleet": planned, "cache_restart_result": {}} for host in HOSTS}
     variables["db3"]["cache_restart_result"] = {"state": "done"}
     variables["db4"] = {}  # beyond --limit
     assert _roll.restarted(HOSTS, variables) == ["db2", "db3"]
@@ -197,7 +283,6 @@ def test_what_is_left():
 
 
 NOTHING = {"cache_warmup_snapshot": "", "cache_warmup_min_residency": "", "cache_warmup_max_age": ""}
-PROCESSES = "4026531836 root  ps -e -o pidns=,user:64=,args=\n4026531836 %s  %s\n"
 TOTAL = {"total": {"in_page_cache": 1000, "in_shared_buffers": 500, "in_both": 300}}
 
 
@@ -205,22 +290,22 @@ TOTAL = {"total": {"in_page_cache": 1000, "in_shared_buffers": 500, "in_both": 3
     ("changed", "begins"),
     [
         ({}, ""),
-        ({"processes": PROCESSES % ("postgres", "/usr/bin/python3 /usr/bin/patroni /etc/p.yml")}, "Patroni runs on db1, and would take a restart"),
-        ({"processes": PROCESSES % ("root", "repmgrd -f x")}, "repmgr runs on db1"),
-        ({"processes": "- root pacemakerd\n"}, "Pacemaker runs on db1"),
-        ({"processes": PROCESSES % ("nobody", "patroni")}, ""),
-        ({"processes": (PROCESSES % ("root", "patroni")).replace("6 root  patroni", "7 root  patroni")}, ""),
-        ({"memory": 8000000}, "9.38 MB are resident, and there is memory for 7.63 MB of page cache: cache_restart_min_residency of 90 %"),
-        ({"memory": 8000000, "min_residency": "50"}, ""),
-        ({"room": ["1000", "900"]}, "The file system of /data or its pg_wal has 900.00 Bytes left, less than cache_restart_min_free of 1MB"),
+        ({"server": {"bytes": 8000000, "job": None}},
+         "9.38 MB are resident, but there is memory for only 7.63 MB of page cache: cache_restart_min_residency (90 %)"),
+        ({"server": {"bytes": 1 << 30, "job": 7}},
+         "Restore job 7 is running on db1: wait until it ends, or stop it with SELECT residency_cancel(7)."),
+        ({"server": {"bytes": 1 << 30, "job": 7}, "me": {"data_directory": "/data", "kept": {"debt": DEBT}}}, ""),
+        ({"server": {"bytes": 8000000, "job": None}, "min_residency": "50"}, ""),
+        ({"room": ["1000", "900"]}, "The file system of /data or its pg_wal has 900.00 Bytes free, less than cache_restart_min_free (1MB)"),
         ({"room": ["1048576", "1048576"]}, ""),
-        ({"replaced": dict(NOTHING, cache_warmup_snapshot="warm")}, "cache_warmup_snapshot is given with -e and would replace"),
-        ({"replaced": dict(NOTHING, cache_warmup_min_residency=50)}, "cache_warmup_min_residency is given with -e and would replace"),
+        ({"replaced": dict(NOTHING, cache_warmup_snapshot="warm")}, "cache_warmup_snapshot is given with -e and would override"),
+        ({"replaced": dict(NOTHING, cache_warmup_min_residency=50)}, "cache_warmup_min_residency is given with -e and would override"),
     ],
 )
 def test_in_the_way(changed, begins):
     given = dict(
-        {"me": {"data_directory": "/data"}, "processes": PROCESSES % ("root", "cron"), "user": "postgres", "info": TOTAL, "memory": 1 << 30,
+        {"me": {"data_directory": "/data"}, "info": TOTAL,
+         "server": {"bytes": 1 << 30, "job": None},
          "room": ["2000000", "2000000"], "min_residency": 90, "min_free": "1MB", "replaced": NOTHING}, **changed)
     said = _roll.in_the_way("db1", **given)
     assert said.startswith(begins) and bool(said) is bool(begins), said
@@ -228,15 +313,24 @@ def test_in_the_way(changed, begins):
 
 def test_preview():
     saved = {"msg": "Would save 12 MB that are cached now as 'restart'."}
-    planned = {"primary": "db1", "last": "db1", "done": ["db3"]}
-    variables = {"cache_restart_answers": {"db2": {"started": "then"}}, "__cache_restart_saved": saved, "cache_restart_result": {}}
-    assert _roll.preview("db2", variables, planned) == saved["msg"]
-    variables["cache_restart_result"] = {"before": "then"}
-    assert _roll.preview("db2", variables, planned) == saved["msg"]
-    variables["cache_restart_result"] = {"before": "once", "snapshot": "restart@3"}
-    assert _roll.preview("db2", variables, planned) == "Is restarted already: would not be restarted again, but restored from restart@3."
-    assert _roll.preview("db3", {}, planned) == "Is restarted and warm already: would not be restarted again."
-    assert _roll.preview("db1", variables, dict(planned, last="")) == ""
+    planned = {"primary": "db1", "last": "db1", "done": ["db3"], "roll": "9", "abort": False}
+
+    def preview(host="db2", plan=None, **kept):
+        variables = {"cache_restart_answers": fleet(**{host: kept}), "__cache_restart_saved": saved, "cache_restart_result": {}}
+        return _roll.preview(host, variables, plan or planned)
+
+    assert preview() == saved["msg"]
+    assert preview(roll="9", state="restarting", before=STARTED) == saved["msg"]
+    assert preview(roll="8", state="restarted", before=5) == saved["msg"], "another roll"
+    assert preview(roll="9", state="restarted", before=5, debt=DEBT) == (
+        "Already restarted: would only be restored from restart@3.")
+    assert preview(roll="8", debt=DEBT) == "Not as warm as before: would be restarted and then restored from restart@3."
+    assert preview(plan=dict(planned, abort=True), roll="9", out=True) == "Would be put back into traffic."
+    assert preview(plan=dict(planned, abort=True), roll="9", debt=DEBT).endswith("would only be restored from restart@3.")
+    assert _roll.preview("db3", {}, planned) == "Already restarted and warm: would not be restarted again."
+    assert preview("db1", plan=dict(planned, last="")) == ""
+    for odd in (None, "x", {"db2": None}, {"db2": {"problem": "no", "kept": {}}}):
+        assert _roll.preview("db2", {"cache_restart_answers": odd, "__cache_restart_saved": saved}, planned) == saved["msg"]
 
 
 @pytest.mark.parametrize(
@@ -244,10 +338,11 @@ def test_preview():
     [
         ({}, ""),
         ({"db2": {"in_recovery": False}},
-         "db1 was the primary and db2 a standby when this roll looked; now the primary is db1 and db2: somebody else is at work."
-         " Nothing was restarted on db2. Run the playbook again when it is settled."),
-        ({"db1": {"in_recovery": True}}, "db1 was the primary and db2 a standby when this roll looked; now the primary is none of them:"),
-        ({"db1": {"problem": "unreachable: no route"}}, "db1 does not answer any more: unreachable: no route Nothing was restarted on db2."),
+         "db1 was the primary and db2 a standby when this run began; now the primary is db1 and db2: the roles have changed. db2 was not restarted."
+         " Run the playbook again when the roles are stable."),
+        ({"db3": {"in_recovery": False}}, "db1 was the primary and db2 a standby when this run began; now the primary is db1 and db3:"),
+        ({"db1": {"in_recovery": True}}, "db1 was the primary and db2 a standby when this run began; now the primary is none of them:"),
+        ({"db1": {"problem": "unreachable: no route"}}, "db1 no longer answers: unreachable: no route db2 was not restarted."),
     ],
 )
 def test_roles_changed(changed, said):
@@ -258,64 +353,217 @@ def test_roles_changed(changed, said):
     assert bool(_roll.roles_changed(found, "db2", "db1")) is bool(said)
 
 
+def go_out(found, host="db2", batch=("db2",), min_standbys=1, max_lag="64MB", hosts=tuple(HOSTS)):
+    return _roll.may_go_out(found, host, {"hosts": hosts}, batch, "db1", min_standbys, max_lag)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"problem": "timed out."}, "db3 does not answer: timed out."),
+        ({"kept": {"out": True}}, "db3 is out of traffic."),
+        ({"kept": {"debt": DEBT}}, "db3 is not as warm as it was before its restart."),
+        ({"paused": True}, "db3 has replay paused: run SELECT pg_wal_replay_resume()."),
+        ({"receiver": "none"}, "db3 receives no WAL."),
+        ({"lsn": (1 << 30) - (65 << 20)}, "db3 is 65.00 MB behind, more than cache_restart_max_lag (64.00 MB)."),
+        ({"kept": {"debt": dict(DEBT, started=STARTED)}}, ""),
+        ({"receiver": "archive"}, ""),
+        ({"lsn": (1 << 30) - (64 << 20)}, ""),
+        ({"lsn": 2 << 30}, ""),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_who_serves_a_moment_before(changed, why):
+    found = fleet(db4={"out": True})
+    found["db3"].update(changed)
+    said = go_out(found)
+    if not why:
+        assert said == ""
+        return
+    assert said == (
+        "db2 was neither taken out of traffic nor restarted: 0 of 3 standbys would serve meanwhile, but cache_restart_min_standbys is 1. "
+        + why + " db4 is out of traffic. Or reduce that number.")
+    assert go_out(found, min_standbys=0) == ""
+    del found["db4"]["kept"]["out"]
+    assert go_out(found) == "", "db4 serves"
+
+
+def test_the_batch_itself_does_not_serve():
+    assert go_out(fleet(), batch=["db2", "db3"]) == ""
+    assert go_out(fleet(), batch=["db2", "db3", "db4"]).endswith(
+        "db3 restarts at the same time. db4 restarts at the same time. Or reduce that number.")
+    assert go_out(fleet(), batch=["db2", "db3"], min_standbys=2).endswith("is 2. db3 restarts at the same time. Or reduce that number.")
+
+
+def test_more_than_there_are_cannot_serve():
+    """Of a single standby none can, and of the primary's all."""
+    assert go_out({host: fleet()[host] for host in ("db1", "db2")}, hosts=["db1", "db2"]) == ""
+    assert go_out(fleet(), min_standbys="9") == "", "two of three"
+    assert go_out(fleet(), "db1", ["db1"], 9) == ""
+    assert "2 of 3 standbys would serve" in go_out(fleet(db3={"out": True}), "db1", ["db1"], 9)
+
+
+def test_somebody_who_was_not_asked_does_not_serve():
+    found = {host: fleet()[host] for host in ("db1", "db2")}
+    assert "db3 does not answer: it was not queried." in go_out(found)
+
+
+def test_the_roles_are_asked_again_as_well():
+    found = fleet()
+    found["db1"]["problem"] = "unreachable: no"
+    assert go_out(found) == "db1 no longer answers: unreachable: no db2 was not restarted." == go_out(found, min_standbys=0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "record", "said"),
+    [
+        ({}, {}, ""),
+        ({}, {"debt": DEBT, "after": STARTED}, ""),
+        ({}, {"debt": DEBT, "after": STARTED - 1},
+         "db2 was restarted again during its restore: it is cold, and stays out of traffic. Run the playbook again."),
+        ({}, {"debt": dict(DEBT, started=STARTED)}, ""),  # it was never restarted: nothing was lost
+        ({"paused": True}, {}, "db2 has replay paused and stays out of traffic. Run SELECT pg_wal_replay_resume()."),
+        ({"problem": "Cannot connect."}, {}, "db2 no longer answers: Cannot connect. db2 stays out of traffic."),
+    ],
+)
+def test_may_go_in(changed, record, said):
+    found = fleet()
+    found["db2"].update(changed)
+    assert _roll.may_go_in(found, "db2", "db1", record) == said
+
+
+def test_a_new_primary_does_not_go_in_as_a_standby():
+    found = fleet()
+    found["db2"]["in_recovery"] = False
+    said = _roll.may_go_in(found, "db2", "db1", {})
+    assert said.startswith("db1 was the primary and db2 a standby when this run began; now the primary is db1 and db2") and "db2 stays out" in said
+
+
+STOPPED = {"state": "restarting", "intent": "stopping"}
+
+
+def down(found, host, **kept):
+    found[host] = {"problem": "Cannot connect.", "kept": dict(STOPPED, **kept), "lease": None}
+    return found
+
+
+def test_a_standby_is_started():
+    found = down(fleet(), "db2", debt=DEBT, server={"version_num": 150004, "cluster_name": "", "standby": True})
+    assert _roll.may_start(found, "db2") == ""
+
+
+def test_a_primary_is_started_where_there_is_no_other():
+    found = down(fleet(), "db1", debt=dict(DEBT, standby=False), server={"version_num": 150004, "cluster_name": "", "standby": False})
+    assert _roll.may_start(found, "db1") == ""
+    found["db3"]["in_recovery"] = False
+    assert _roll.may_start(found, "db1") == (
+        "db1 was the primary when it was stopped, but now db3 is: it was not started, because there would be two primaries. Make it a standby"
+        " (pg_rewind), and"
+        " run the playbook again.")
+
+
+def test_a_primary_is_not_started_beside_one_whose_record_is_damaged():
+    found = down(fleet(), "db1", debt=dict(DEBT, standby=False))
+    found["db3"] = answer({"query_result": [dict(ANSWER, in_recovery=False)]}, dict(NOTHING_KEPT, fault="/s is damaged"))
+    assert "now db3 is" in _roll.may_start(found, "db1")
+
+
+def test_a_primary_is_not_started_where_another_cannot_be_asked():
+    found = down(fleet(), "db1", debt=dict(DEBT, standby=False))
+    found["db3"] = {"problem": "unreachable: no route", "kept": {}, "lease": None}
+    assert _roll.may_start(found, "db1") == (
+        "db1 was the primary when it was stopped, but db3 may have been promoted and does not answer: it was not started, because there could be two"
+        " primaries. Start the one that was promoted last, or remove db3 from target, and run the playbook again.")
+    found = down(found, "db3", server={"version_num": 150004, "cluster_name": "", "standby": True})
+    assert _roll.may_start(found, "db1") == "", "a standby that the roll has stopped is none"
+
+
+def test_numbers_that_make_nothing_overflow():
+    kept = {"debt": dict(DEBT, wanted=10 ** 400)}
+    assert "is damaged (wanted of its debt is" in answer({"query_result": [ANSWER]}, dict(NOTHING_KEPT, record=kept))["problem"]
+    assert "invalid answer" in answer({"query_result": [dict(ANSWER, lsn=10 ** 400)]}, NOTHING_KEPT)["problem"]
+
+
+def test_of_two_former_primaries_none_is_started():
+    """One of them was stopped as the successor of the other."""
+    found = down(down(fleet(), "db1", debt=dict(DEBT, standby=False)), "db2", debt=dict(DEBT, standby=False))
+    assert _roll.may_start(found, "db1") and _roll.may_start(found, "db2")
+
+
+def test_what_it_was_when_it_was_stopped():
+    """Not what it was when its debt began: it may have been promoted in between. And a debt that is waived says nothing."""
+    found = down(fleet(), "db2", debt=DEBT, server={"version_num": 150004, "cluster_name": "", "standby": False})
+    assert "db2 was the primary when it was stopped" in _roll.may_start(found, "db2")
+    found = down(fleet(), "db2", debt={}, server={"version_num": 150004, "cluster_name": "", "standby": True})
+    assert _roll.may_start(found, "db2") == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "waive", "half"),
+    [
+        ({"kept": {}}, [], False),
+        ({"problem": "timed out", "kept": {}}, ["db1"], False),
+        ({"problem": "timed out"}, [], False),
+        ({"problem": "timed out", "kept": STOPPED}, [], True),
+        ({"kept": STOPPED}, [], False),
+        ({"problem": "timed out", "kept": {"state": "saved"}}, [], False),
+        ({"kept": {"paused": [{"host": "lb1"}]}}, [], True),
+        ({"problem": "timed out", "kept": {"paused": [{"host": "lb1"}]}}, [], True),
+        ({"kept": {"paused": []}}, [], False),
+        ({"kept": {"state": "saved"}}, ["db1"], True),
+        ({"kept": {"state": "saved"}}, ["db2"], False),
+        ({"problem": "timed out", "kept": {"state": "saved"}}, ["db1"], False),
+    ],
+)
+def test_half_done(found, waive, half):
+    assert _roll.half_done(found, waive, "db1") is half
+
+
 def test_behind():
-    row = {"caught_up": False, "paused": False, "receiver": "streaming", "replayed": "0/3000000", "behind": 2048}
-    assert _roll.behind(dict(row, caught_up=True), "db2", "db1", 5) == ""
-    assert _roll.behind(row, "db2", "db1", 5) == (
-        "db2 does not replay what db1 writes: after 5 s it is at 0/3000000, 2.00 KB behind. It receives WAL and replays it slowly: wait, or raise"
+    def behind(asked=MappingProxyType({"rowcount": 1}), **more):
+        row = {"caught_up": False, "paused": False, "receiver": "streaming", "replayed": "0/3000000", "behind": 2048, **more}
+        return _roll.behind(asked, {"query_result": [row]}, "db2", "db1", 5)
+
+    assert behind(caught_up=True) == ""
+    assert behind() == (
+        "db2 has not caught up with db1: after 5 s it is at 0/3000000, 2.00 KB behind. It receives WAL but replays it slowly: wait, or raise"
         " cache_restart_replay_timeout."
     )
-    assert _roll.behind(dict(row, receiver="none"), "db2", "db1", 5).endswith("It receives no WAL: look at its primary_conninfo, and at its log.")
-    assert _roll.behind(dict(row, paused=True), "db2", "db1", 5).endswith("Replay is paused: SELECT pg_wal_replay_resume().")
+    assert behind(receiver="none").endswith("It receives no WAL: check its primary_conninfo and its log.")
+    assert behind(paused=True).endswith("Replay is paused: run SELECT pg_wal_replay_resume().")
+    assert behind({"rowcount": 0}) == "db1 does not answer: "
+    assert behind({"unreachable": True, "msg": "Connection\n timed\x1b out"}) == "db1 is unreachable: Connection timed\\x1b out"
 
 
-def test_proxies():
-    entry = {"host": "lb1", "socket": "/s", "backend": "read", "server": "db2"}
-    rows = [
-        {"backend": "read", "server": "db2", "status": "DRAIN", "up": True, "out": True, "sessions": 2},
-        {"backend": "read", "server": "db3", "status": "UP", "up": True, "out": False, "sessions": 1},
-        {"backend": "other", "server": "db4", "status": "UP", "up": True, "out": False, "sessions": 1},
-    ]
-    asked = [{"__cache_restart_server": dict(entry, host="localhost"), "rc": 0, "stdout": json.dumps(rows)}]
-    [found] = _roll.proxies(asked, [entry], True)
-    assert found == dict(
-        entry, status="DRAIN", up=True, out=True, sessions=2, answered=True, error="", known=True, servers=["db2", "db3"], others=["db3"], up_there=["db3"]
-    )
-    rows[1]["out"] = True
-    asked[0]["stdout"] = json.dumps(rows)
-    assert _roll.proxies(asked, [entry], True)[0]["others"] == [] and _roll.proxies(asked, [entry], False) == []
-    [found] = _roll.proxies([{"rc": 1, "stderr": "Traceback\nOSError: no", "stderr_lines": 5}], [entry], False)
-    assert (found["answered"], found["error"], found["known"]) == (False, "OSError: no", False)
-    [found] = _roll.proxies([{"unreachable": True, "msg": "no route"}], [entry], True)
-    assert (found["answered"], found["error"]) == (False, "no route")
-
-
-@pytest.mark.parametrize("said", [[5], "abc", [{"in_recovery": "yes"}], {"in_recovery": True}])
+@pytest.mark.parametrize("said", [
+    [5], "abc", [{"in_recovery": "yes"}], {"in_recovery": True}, [dict(ANSWER, started="then")], [dict(ANSWER, lsn=None)], [dict(ANSWER, receiver=None)],
+    [dict(ANSWER, system_identifier="")],
+])
 def test_a_server_that_answers_what_cannot_be(said):
-    assert _roll.answers(results(("db1", {"query_result": said})), results(("db1", {"msg": "not found"})), ["db1"])["db1"]["problem"].startswith(
-        "It has answered what cannot be: ")
+    assert answer({"query_result": said})["problem"].startswith("The server returned an invalid answer: ")
 
 
-@pytest.mark.parametrize("content", ["W1s" * 100000, 5, "%%", text(json.dumps({"roll": 5}))])
-def test_what_is_kept_can_be_anything(content):
-    row = {"query_result": [dict.fromkeys(["extension", "schema"], None)]}
-    row["query_result"][0].update(in_recovery=True, system_identifier="7", version_num=1, cluster_name="", data_directory="/", started="x", pid=1)
-    assert "is damaged" in _roll.answers(results(("db1", row)), results(("db1", {"content": content, "source": "/s"})), ["db1"])["db1"]["problem"]
+@pytest.mark.parametrize("record", [
+    [1], 5, "%%", {"roll": 5}, {"state": "gone"}, {"out": "yes"}, {"paused": ["lb1"]}, {"debt": {"started": 5}}, {"before": True},
+])
+def test_what_is_kept_can_be_anything(record):
+    found = answer(record=dict(NOTHING_KEPT, record=record))
+    assert "is damaged (" in found["problem"] and found["kept"] == {}
 
 
-ENTRY = {"host": "lb1", "socket": "/run/haproxy/admin.sock", "backend": "read", "server": "db1"}
-SERVER = {"backend": "read", "server": "db1", "out": False, "up": True, "sessions": 3, "status": "UP"}
+def test_changed_meanwhile():
+    """Between a look and the lease somebody else has restarted it, and has gone."""
+    found = fleet(db2={"roll": "9", "state": "planned"}, db3=_states.note({"debt": DEBT}, "waived", {"by": "bob"}))
+    records = [{"record": None}, {"record": {"roll": "9", "state": "planned", "strange": 1}}, {"record": {"debt": DEBT}}]
+    hosts = ["db1", "db2", "db3"]
+    assert _roll.changed_meanwhile(records, hosts, found, ["db3"], "bob") == ""
+    assert _roll.changed_meanwhile([{"unreachable": True}, *records[1:]], hosts, found, ["db3"], "bob") == ""
+    records[1]["record"]["state"] = "restarted"
+    assert _roll.changed_meanwhile(records, hosts, found, ["db3"], "bob").startswith("Another run has changed the state of db2")
 
 
-def test_a_proxy_decides_nothing_but_how_a_server_is():
-    """Neither whom to ask next, nor for what."""
-    rows = [dict(SERVER, host="localhost", socket="/run/docker.sock", known=False), dict(SERVER, server="db2")]
-    [found] = _roll.proxies([{"rc": 0, "stdout": json.dumps(rows)}], [ENTRY], True)
-    assert found == dict(ENTRY, out=False, up=True, sessions=3, status="UP", answered=True, error="", known=True, servers=["db1", "db2"], others=["db2"],
-                         up_there=["db2"])
-
-
-@pytest.mark.parametrize("answer", ["", "5", "[5]", "[" * 100000, json.dumps([dict(SERVER, sessions="3")]), json.dumps([dict(SERVER, backend=["read"])])])
-def test_a_proxy_that_answers_what_was_not_asked(answer):
-    [found] = _roll.proxies([{"rc": 0, "stdout": answer}], [ENTRY], True)
-    assert (found["answered"], found["error"], found["known"], found["host"]) == (False, "its answer is not what was asked for", False, "lb1")
+def test_what_an_abort_has_left_beyond_limit():
+    answers = fleet(db2={"out": True})
+    of_this_run = {"cache_restart_answers": answers, "cache_restart_fleet": {"abort": True, "done": ["db1"]}, "cache_restart_result": {"state": "done"}}
+    variables = {"db1": of_this_run, "db2": {}, "db3": {}}
+    assert _roll.left(["db1", "db2", "db3"], variables) == ["db2"]

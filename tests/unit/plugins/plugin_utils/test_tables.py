@@ -63,6 +63,13 @@ def test_words(playbook, result, check_mode, message, expected):
     assert lines[1].endswith("  " + expected) and not odd
 
 
+@pytest.mark.parametrize(("check_mode", "expected"), [(False, "a. Waited for"), (True, "All is well. Would wait for")])
+def test_whom_a_host_has_waited_for(check_mode, expected):
+    one = dict(ended(dict(RESULTS["warmup"], remarks=["a."])), turn={"storage": "san1", "number": 2, "behind": ["db0"]})
+    lines, dummy = _tables.table("warmup", {"db1": one}, check_mode)
+    assert lines[1].endswith("  %s its turn at storage san1 behind db0." % expected)
+
+
 def test_what_was_not_run_has_no_warnings():
     lines, dummy = _tables.table("warmup", {"db1": ended(dict(RESULTS["warmup"], warnings=["d."]), "not_run", "nothing was done")}, False)
     assert lines[1].endswith("  nothing was done")
@@ -83,7 +90,7 @@ def test_an_odd_value_costs_only_its_own_row(playbook, key, value):
 
 def test_a_row_says_what_is_odd():
     lines, odd = _tables.table("warmup", {"db1": ended({"residency": "all"})}, False)
-    assert odd == {"db1": "Its result has unexpected types: residency is 'all' and no number."} and lines[1].endswith(odd["db1"])
+    assert odd == {"db1": "Its result has unexpected types: residency is 'all', not a number."} and lines[1].endswith(odd["db1"])
 
 
 def test_what_failed_before_keeps_its_verdict_and_its_message():
@@ -102,7 +109,15 @@ def test_names_are_shown_and_make_room():
 
 # --- a rolling restart ---
 
-FLEET = {"primary": "db1", "batches": [["db2"], ["db3"]], "done": [], "last": "db1", "roll": "r1", "hosts": ["db1", "db2", "db3"]}
+def planned(**changed):
+    """Of one cluster."""
+    one = {"name": "db1", "primary": "db1", "batches": [["db2"], ["db3"]], "done": [], "last": "db1", "roll": "r1", "hosts": ["db1", "db2", "db3"]}
+    one.update(changed)
+    steps = [*one["batches"], *([[one["last"]]] if one["last"] else [])]
+    return {"hosts": one["hosts"], "clusters": [one], "steps": steps, "done": one["done"], "abort": one.get("abort", False)}
+
+
+FLEET = planned()
 DONE = {"state": "done", "residency": 99.0, "seconds": {"snapshot": 1.5, "restart": 3}, "remarks": [], "out": False}
 
 
@@ -123,41 +138,89 @@ def rolling(check_mode=False, **changed):
 
 def test_all_are_restarted():
     lines, odd = rolling(db1={"cache_restart_result": DONE}, db2={"cache_restart_result": DONE}, db3={"cache_restart_result": DONE})
-    assert not odd and lines[4:] == ["", "All are restarted: the roll is finished."]
+    assert not odd and lines[4:] == ["", "All hosts are restarted: the rolling restart is finished."]
     assert lines[2] == "db2   standby  done          99.00 %       1.5      -        3       -        -      -  in       "
 
 
 def test_the_preview():
     assert rolling(True)[0][4:] == [
-        "", "Would begin with the batches db2; db3.", "Would then restart the primary db1."
+        "", "Would first restart the batches db2; db3.", "Would then restart the primary db1."
     ]
-    alone = {"cache_restart_primary": "skip", "cache_restart_fleet": dict(FLEET, last="")}
-    assert rolling(True, db1=alone)[0][-1] == "Would leave the primary db1 alone."
+    alone = {"cache_restart_primary": "skip", "cache_restart_fleet": planned(last="")}
+    assert rolling(True, db1=alone)[0][-1] == "Would not restart the primary db1."
     assert rolling(True, db1={"cache_restart_primary": "switchover"})[0][-1] == "Would then restart the primary db1 after a switchover."
-    nothing = {"cache_restart_fleet": dict(FLEET, batches=[], last="", done=["db1", "db2", "db3"])}
+    abort = {"cache_restart_fleet": planned(abort=True, batches=[["db2"]])}
+    assert rolling(True, db1=abort)[0][4:] == ["", "Would put back what was begun on db2, db1, and restart no other host."]
+    nothing = {"cache_restart_fleet": planned(batches=[], last="", done=["db1", "db2", "db3"])}
     assert rolling(True, db1=nothing)[0][4:] == ["", "Would restart no standby."]
 
 
 def test_what_is_left():
-    lost = {"pgfleet_failure": "lost while it was at work", "cache_restart_out": ["haproxy"]}
+    lost = {"pgfleet_failure": "lost during the run", "cache_restart_out": ["haproxy"]}
     lines, dummy = rolling(db2={"cache_restart_result": DONE}, db3=lost)
     assert lines[4:] == [
         "", "Unreachable: db3.", "Out of traffic now: db3 (haproxy).",
-        "Not done: db1, db3. Go on from here with: again without ['db3'] (or when they are reachable, without --limit)",
+        "Not done: db1, db3. Continue with: again without ['db3'] (or without --limit, once they are reachable)",
     ]
-    assert lines[3].split()[:3] == ["db3", "standby", "failed"] and "  out      lost while" in lines[3]
+    assert lines[3].split()[:3] == ["db3", "standby", "failed"] and "  out      lost during" in lines[3]
     skipped = {"cache_restart_primary": "skip"}
     assert rolling(db1=skipped, db2={"cache_restart_result": DONE}, db3={"cache_restart_result": DONE})[0][4:] == [
-        "", "All but the primary db1 are restarted, which cache_restart_primary=skip leaves alone: the roll is finished."
+        "", "All hosts but the primary db1 (cache_restart_primary=skip) are restarted: the rolling restart is finished."
     ]
-    assert rolling(db1=skipped, db2={"cache_restart_result": DONE})[0][-1] == "Not done: db3. Go on from here with: again without []"
+    assert rolling(db1=skipped, db2={"cache_restart_result": DONE})[0][-1] == "Not done: db3. Continue with: again without []"
+
+
+def two_clusters(**changed):
+    """db1 and its standby db2, and db3 with db4."""
+    clusters = [
+        {"name": "db1", "hosts": ["db1", "db2"], "primary": "db1", "batches": [["db2"]], "last": "db1", "done": [], "roll": "r1"},
+        {"name": "db3", "hosts": ["db3", "db4"], "primary": "db3", "batches": [["db4"]], "last": "db3", "done": [], "roll": "r1"},
+    ]
+    fleet = {"hosts": ["db1", "db2", "db3", "db4"], "clusters": clusters, "steps": [["db2"], ["db1"], ["db4"], ["db3"]], "done": [], "abort": False}
+    answers = {host: {"in_recovery": host in ("db2", "db4")} for host in fleet["hosts"]}
+    common = {"pgfleet_failure": "", "cache_restart_fleet": fleet, "cache_restart_answers": answers, "cache_restart_out": [], "cache_restart_result": {}}
+    return {host: dict(common, **changed.get(host, {})) for host in fleet["hosts"]}
+
+
+def test_of_several_clusters_each_host_has_its_own():
+    done = {"cache_restart_result": DONE}
+    given = two_clusters(db1=done, db2=done, db3=done, db4=done)
+    lines, odd = _rolling_table.Rolling(list(given), given, False).lines({}, again)
+    assert not odd and lines[0].split()[:3] == ["host", "cluster", "role"]
+    assert [line.split()[:3] for line in lines[1:5]] == [
+        ["db1", "db1", "primary"], ["db2", "db1", "standby"], ["db3", "db3", "primary"], ["db4", "db3", "standby"]]
+    assert lines[5:] == ["", "All hosts of 2 clusters are restarted: the rolling restart is finished."]
+    given = two_clusters(db1=done, db2=done, db3={"cache_restart_primary": "skip"}, db4=done)
+    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][-1] == (
+        "All hosts of 2 clusters but the primary db3 (cache_restart_primary=skip) are restarted: the rolling restart is finished.")
+    given = two_clusters(db1=done, db2=done)
+    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][-1] == (
+        "Not done in 1 of 2 clusters: db3, db4. Continue with: again without []")
+    assert "cluster" not in rolling()[0][0]
+
+
+def test_the_preview_of_several_clusters():
+    given = two_clusters()
+    lines, dummy = _rolling_table.Rolling(list(given), given, True).lines({}, again)
+    assert lines[5:] == [
+        "", "Cluster db1: Would first restart the batches db2. Would then restart the primary db1.",
+        "Cluster db3: Would first restart the batches db4. Would then restart the primary db3.", "2 clusters, one after the other: db2; db1; db4; db3.",
+    ]
+
+
+def test_who_could_belong_to_any_cluster():
+    given = two_clusters()
+    for cluster in given["db1"]["cache_restart_fleet"]["clusters"]:
+        cluster["hosts"].append("db5")
+    given["db5"] = {}  # beyond --limit
+    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][5].split()[:3] == ["db5", "-", "-"]
 
 
 def test_limit_leads_on_while_it_has_somebody():
     given = variables(db2={"cache_restart_result": DONE})
     for host in ("db1", "db3"):
         del given[host]["pgfleet_failure"]
-    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][-1].endswith("Go on from here with: again unlimited without []")
+    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][-1].endswith("Continue with: again unlimited without []")
 
 
 def test_who_is_out_since_an_earlier_run():
@@ -166,7 +229,7 @@ def test_who_is_out_since_an_earlier_run():
     for fleet in (FLEET, {}):
         given = {host: dict(one, cache_restart_answers=answers, cache_restart_fleet=fleet) for host, one in variables().items()}
         lines, dummy = _rolling_table.Rolling(list(given), given, False).lines({}, again)
-        assert lines[2].split()[-1] == "out" and lines[5] == "Out of traffic since an earlier run: db2. Run the playbook for it."
+        assert lines[2].split()[-1] == "out" and lines[5] == "Out of traffic since an earlier run: db2. Run the playbook for this host."
         given["db2"]["cache_restart_result"] = DONE
         lines, dummy = _rolling_table.Rolling(list(given), given, False).lines({}, again)
         assert lines[2].split()[-1] == "in" and "earlier" not in " ".join(lines)
@@ -180,16 +243,16 @@ def test_a_host_that_does_not_answer_says_why():
 
 def test_a_refused_plan():
     refused = {"db2": {"cache_restart_problem": "two primaries"}}
-    assert rolling(**refused)[0][4:] == ["", "Nothing is restarted."]
+    assert rolling(**refused)[0][4:] == ["", "Nothing was restarted."]
     assert rolling(True, **refused)[0][4:] == ["", "Nothing would be restarted."]
     assert rolling(True, db2={"pgfleet_failure": "no"})[0][4:] == ["", "Nothing would be restarted."]
 
 
 def test_what_check_mode_says_of_each_host():
     saved = {"__cache_restart_saved": {"msg": "Would save it."}}
-    done = {"cache_restart_fleet": dict(FLEET, done=["db3"])}
+    done = {"cache_restart_fleet": planned(done=["db3"])}
     lines, dummy = rolling(True, db1=done, db2=saved, db3=done)
-    assert lines[2].endswith("Would save it.") and lines[3].endswith("Is restarted and warm already: would not be restarted again.")
+    assert lines[2].endswith("Would save it.") and lines[3].endswith("Already restarted and warm: would not be restarted again.")
     assert not rolling(True, db2=dict(saved, pgfleet_failure="no"))[0][2].endswith("Would save it.")
 
 

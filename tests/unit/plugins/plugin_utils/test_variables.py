@@ -28,9 +28,10 @@ TEXTS = {
     "cache_cold_test_settings": "work_mem=64MB",
     "cache_restart_haproxy": '[{"host": "lb1", "backend": "read"}]',
     "cache_restart_pgbouncer": '[{"host": "lb1", "database": "shop"}]',
+    "cache_restart_max_lag": "64MB",
     "cache_restart_min_free": "512MB",
     "cache_restart_serial": "1, 50%",
-    "cache_restart_state_directory": "/var/lib/pgfleet",
+    "pgfleet_state_directory": "/var/lib/pgfleet",
     "cache_restart_traffic": "haproxy, " + __file__,
     "cache_snapshot_keep_days": "7.5",
     "cache_warmup_budget": "8GB",
@@ -106,23 +107,32 @@ def test_every_number_has_a_range(name):
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("cache_restart_gate", "wiat", "cache_restart_gate is 'wiat': it has to be fail, warn or wait."),
-        ("cache_restart_primary", "Skip", "cache_restart_primary is 'Skip': it has to be in_place, switchover or skip."),
-        ("cache_snapshot_keep", "0", "cache_snapshot_keep is '0': it has to be a whole number from 1 to 1000000."),
-        ("cache_warmup_rate", "fast", "cache_warmup_rate is 'fast': it has to be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."),
-        ("cache_warmup_snapshot", "a b", "cache_warmup_snapshot: 'a b' is no name for a snapshot: letters, digits, '_', '.' and '-', 63 at most,"
-         " beginning with a letter or digit; with @ and a number one generation of it."),
-        ("cache_restart_serial", "1,x", "cache_restart_serial is 1,x: it has to be a number, a percentage such as 30%, or a list of these."),
-        ("cache_restart_serial", [], "cache_restart_serial is []: it has to be a number, a percentage such as 30%, or a list of these."),
-        ("cache_cold_test_states", "both_cold,cold", "cache_cold_test_states has 'cold': each has to be both_cold, buffers_cold,"
+        ("cache_restart_gate", "wiat", "cache_restart_gate is 'wiat': it must be fail, warn or wait."),
+        ("cache_restart_primary", "Skip", "cache_restart_primary is 'Skip': it must be in_place, switchover or skip."),
+        ("cache_snapshot_keep", "0", "cache_snapshot_keep is '0': it must be a whole number from 1 to 1000000."),
+        ("cache_warmup_rate", "fast", "cache_warmup_rate is 'fast': it must be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."),
+        ("cache_warmup_snapshot", "a b", "cache_warmup_snapshot: invalid snapshot name 'a b': use letters, digits, '_', '.' and '-', at most 63,"
+            " starting with a"
+         " letter or digit, and @ with a number for one generation."),
+        ("cache_restart_max_lag", "10 minutes",
+         "cache_restart_max_lag is '10 minutes': it must be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."),
+        ("cache_restart_abort", "abort", "cache_restart_abort is 'abort': it must be true or false."),
+        ("pgfleet_waive", "[db2", "pgfleet_waive: '[db2' starts like a YAML list but is not one."),
+        ("pgfleet_waive", "db2, db3", None),
+        ("pgfleet_take_over", ["alice"], "pgfleet_take_over is '['alice']': it must be text."),
+        ("pgfleet_state_directory", "pgfleet", "pgfleet_state_directory is 'pgfleet': it must be an absolute path."),
+        ("cache_restart_serial", "1,x", "cache_restart_serial is 1,x: it must be a number, a percentage such as 30%, or a list of these."),
+        ("cache_restart_serial", [], "cache_restart_serial is []: it must be a number, a percentage such as 30%, or a list of these."),
+        ("cache_cold_test_states", "both_cold,cold", "cache_cold_test_states has 'cold': each must be both_cold, buffers_cold,"
          " restored_page_cache, restored or both_warm."),
         ("cache_cold_test_queries", "select 1",
-         "cache_cold_test_queries has 'select 1': each has to be a dictionary with name, query, path, settings."),
-        ("cache_restart_traffic", "[haproxy", "cache_restart_traffic: '[haproxy' begins as a list in brackets and is none."),
-        ("pgfleet_service_manager", "/nowhere/x.yml", "There is no task file /nowhere/x.yml on the controller: correct pgfleet_service_manager."),
-        ("pgfleet_login_password", ["s3cret"], "pgfleet_login_password is a secret: it has to be text."),
+         "cache_cold_test_queries has 'select 1': each must be a dictionary with name, query, path, settings."),
+        ("cache_restart_traffic", "[haproxy", "cache_restart_traffic: '[haproxy' starts like a YAML list but is not one."),
+        ("pgfleet_service_manager", "/nowhere/x.yml",
+         "Task file /nowhere/x.yml does not exist on the controller: correct pgfleet_service_manager, or use pg_ctlcluster or systemd."),
+        ("pgfleet_login_password", ["s3cret"], "pgfleet_login_password is a secret: it must be text."),
         ("pgfleet_login_db", "x", None),
-        ("cache_warmup_deadline", "tonight", "cache_warmup_deadline: deadline is 'tonight': it has to be a date and time with a zone, such as"
+        ("cache_warmup_deadline", "tonight", "cache_warmup_deadline: deadline is 'tonight': it must be a date and time with a zone, such as"
          " '2026-11-21 06:00+01:00' or '2026-11-21 06:00 Europe/Berlin'."),
     ],
     ids=lambda value: str(value)[:30],
@@ -156,7 +166,7 @@ def test_batches(serial, expected):
 
 
 def test_control_characters_are_shown():
-    assert fault("cache_restart_gate", "\x1b[2J\u202e") == "cache_restart_gate is '\\x1b[2J\\u202e': it has to be fail, warn or wait."
+    assert fault("cache_restart_gate", "\x1b[2J\u202e") == "cache_restart_gate is '\\x1b[2J\\u202e': it must be fail, warn or wait."
 
 
 class Variables(dict):
@@ -175,10 +185,10 @@ def test_all_faults_of_a_host():
         "pgfleet_login_password": ValueError("s3cret"), "cache_restart_result": {}, "pgfleet_own": 1, "unrelated": ValueError("never asked"),
     })
     assert _variables.faults(SPEC, variables, list(variables)) == [
-        "cache_restart_gate is 'wiat': it has to be fail, warn or wait.",
+        "cache_restart_gate is 'wiat': it must be fail, warn or wait.",
         "cache_restart_timeout cannot be evaluated: 'x' is undefined",
         "pgfleet_login_password cannot be evaluated",
-        "cache_restart_gaet is no variable of this collection: did you mean cache_restart_gate?",
+        "cache_restart_gaet is not a variable of this collection: did you mean cache_restart_gate?",
     ]
 
 
@@ -186,7 +196,7 @@ def test_all_faults_of_a_host():
 def test_a_fact_is_no_variable(facts, count):
     """Whatever value the variable has: a fact called ansible_cache_restart_gate gives it another."""
     variables = {"cache_restart_gate": "wait", "ansible_facts": facts}
-    expected = "cache_restart_gate is a fact, and what a host says of itself decides nothing here: remove it from the cache of facts."
+    expected = "cache_restart_gate is set as a fact, which is not accepted: remove it from the fact cache."
     assert _variables.faults(SPEC, variables, list(variables)) == [expected] * count
 
 
@@ -210,8 +220,35 @@ def test_how_a_host_is_asked():
     facts = {"pgfleet_login_port": 1, "pgfleet_become_user": "root", "pgfleet_login_password": "s3cret"}
     known = _variables.asked(check, "db1", {"db1": facts})
     assert (known["pgfleet_login_port"], known["pgfleet_become_user"], known["pgfleet_login_password"]) == (5433, "postgres", "s3cret")
-    assert known["cache_restart_state_directory"] == "/var/lib/pgfleet"
+    assert known["pgfleet_state_directory"] == "/var/lib/pgfleet"
     assert _variables.asked(check, "db2", {"db2": {"pgfleet_login_port": 5434, "other": 1}}) == {"pgfleet_login_port": 5434}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("cache_restart_pgbouncer", [{"host": "lb1", "databse": "shop"}],
+         "cache_restart_pgbouncer has an entry with databse: there can be host, port, socket, user, become_user, database."),
+        ("cache_restart_pgbouncer", [{}], "cache_restart_pgbouncer has an entry without host."),
+        ("cache_restart_haproxy", [{"host": "", "socket": "/s"}], "cache_restart_haproxy has an entry without host and backend."),
+        ("cache_restart_pgbouncer", [{"host": "lb1", "port": "abc"}], "port of an entry of cache_restart_pgbouncer is 'abc': it must be a whole number."),
+        ("cache_restart_pgbouncer", '[{"host": "lb1", "port": "6433"}]', None),
+        ("cache_restart_haproxy", "", None),
+    ],
+)
+def test_places(name, value, expected):
+    assert fault(name, value) == expected
+
+
+def test_traffic_without_places():
+    """Not an undrained restart without a word."""
+    def found(**variables):
+        return _variables.faults(SPEC, variables, list(variables))
+
+    assert found(cache_restart_traffic="pgbouncer,haproxy", cache_restart_haproxy=[]) == [
+        "cache_restart_traffic has pgbouncer, but cache_restart_pgbouncer is not set: name its places there, or set it to [] for a host that is"
+        " behind none."]
+    assert found(cache_restart_traffic=[]) == found(cache_restart_traffic=__file__) == []
 
 
 def test_secrets_are_not_given():
@@ -235,7 +272,7 @@ def test_every_variable_is_taken_as_it_was_checked():
     assert {name: value for name, value in found.items() if not name.startswith("__")} == expected
     # what a role asks for before it has set it
     used = set()
-    for path in glob.glob(os.path.join(_variables.ROLES, "*/*/*.yml")):
+    for path in glob.glob(os.path.join(_variables.ROLES, "*/*/**/*.yml"), recursive=True):
         with open(path, encoding="utf-8") as file:
             used.update(re.findall(r"(__cache_\w+) \| default\((?!\{\})", file.read()))
     assert used - {"__cache_extension_deb_building"} <= set(found)
@@ -251,10 +288,12 @@ def test_as_list(value, expected):
 
 
 def test_the_specification_is_the_defaults():
-    """A variable without a default in the role is undefined where it is used."""
+    """A variable without a default in the role, or in the one on which it depends, is undefined where it is used."""
+    with open(os.path.join(_variables.ROLES, "cache_common/defaults/main.yml"), encoding="utf-8") as file:
+        common = yaml.safe_load(file)
     for role in ENTRY_POINTS:
         with open(os.path.join(_variables.ROLES, role, "defaults/main.yml"), encoding="utf-8") as file:
-            defaults = yaml.safe_load(file)
+            defaults = dict(common, **(yaml.safe_load(file) or {}))
         options = _variables.read_spec({role: ENTRY_POINTS[role]}, {}).options
         assert {name: option.get("default") for name, option in options.items()} == {name: defaults[name] for name in options}, json.dumps(role)
 
@@ -262,12 +301,22 @@ def test_the_specification_is_the_defaults():
 def test_names_that_the_collection_sets_itself():
     """They are there when a second playbook runs, and in a cache of facts."""
     found = set()
-    for pattern in ("roles/*/tasks/*.yml", "playbooks/*.yml", "playbooks/tasks/*.yml"):
-        for path in glob.glob(os.path.join(_variables.ROLES, "..", pattern)):
+    for pattern in ("roles/*/tasks/**/*.yml", "playbooks/*.yml", "playbooks/tasks/*.yml"):
+        for path in glob.glob(os.path.join(_variables.ROLES, "..", pattern), recursive=True):
             with open(path, encoding="utf-8") as file:
                 text = file.read()
             found.update(re.findall(r"register: (\w+)", text))
             for block in re.findall(r"( *)ansible\.builtin\.set_fact:\n((?:\1 +.*\n)+)", text):
                 found.update(re.findall(r"^%s  (\w+):" % block[0], block[1], re.MULTILINE))
     found = {name for name in found if not name.startswith("__")}
+    assert len(found) > 10 and _variables.misspelt(SPEC, sorted(found)) == []
+
+
+def test_names_in_the_demo_and_the_examples():
+    """Nor do they look like one: the check would refuse the demo's own."""
+    found = set()
+    for pattern in ("demo/**/*.yml", "examples/*.yml", "molecule/**/*.yml", "*.md", "docs/*.md", "roles/*/README.md"):
+        for path in glob.glob(os.path.join(_variables.ROLES, "..", pattern), recursive=True):
+            with open(path, encoding="utf-8") as file:
+                found.update(re.findall(r"^ *(?:-e )?((?:pgfleet|cache)_\w+)(?::|=)", file.read(), re.MULTILINE))
     assert len(found) > 10 and _variables.misspelt(SPEC, sorted(found)) == []

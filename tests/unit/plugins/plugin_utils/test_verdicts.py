@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _verdicts
 
-NOTHING = "nothing was done: --tags, --skip-tags or --start-at-task has left it out, or another host has ended the run"
+NOTHING = "nothing was done: excluded by --tags, --skip-tags or --start-at-task, or another host ended the run"
 GOOD = {
     "pgfleet_failure": "", "pgfleet_begun": True, "pgfleet_check": {"refused": {}},
     "r": {"state": "done", "invocation": {"module_args": {}}, "_ansible_no_log": False},
@@ -23,7 +23,7 @@ GOOD = {
         (dict(GOOD, pgfleet_check={"refused": {"db2": "x is wrong."}}), "done", ""),
         (dict(GOOD, pgfleet_failure="no snapshot"), "failed", "no snapshot"),
         (dict(GOOD, pgfleet_failure="unreachable: timed out"), "unreachable", "unreachable: timed out"),
-        (dict(GOOD, pgfleet_failure="lost while it was at work"), "lost", "lost while it was at work"),
+        (dict(GOOD, pgfleet_failure="lost during the run"), "lost", "lost during the run"),
         (dict(GOOD, r={"unreachable": True, "msg": "no\nroute"}), "unreachable", "unreachable: no route"),
         (dict(GOOD, r={"failed": True, "msg": "no"}), "failed", "no"),
         (dict(GOOD, r={}), "not_run", NOTHING),
@@ -53,12 +53,12 @@ def test_verdict_of_a_role(variables, verdict, message):
     ("variables", "verdict", "message"),
     [
         (GOOD, "done", ""),
-        (dict(GOOD, r={"state": "restarted"}), "not_begun", "not begun: something went wrong on another host"),
+        (dict(GOOD, r={"state": "restarted"}), "not_begun", "not started: another host has failed"),
         (dict(GOOD, r={}, cache_restart_problem="two primaries"), "not_begun", "two primaries"),
         (dict(GOOD, r={}, ansible_check_mode=True), "done", ""),
         (dict(GOOD, r={}, cache_restart_primary="skip", cache_restart_primary_now="db1"), "done", ""),
         (dict(GOOD, r={}, cache_restart_primary="skip", cache_restart_primary_now="db2"), "not_begun",
-         "not begun: something went wrong on another host"),
+         "not started: another host has failed"),
         (dict(GOOD, r={}, pgfleet_begun=False), "not_run", NOTHING),
     ],
 )
@@ -85,13 +85,13 @@ def test_not_done():
         ({"msg": "non-zero return code", "stderr": "x" * 600}, "non-zero return code " + "x" * 500),
         ({"msg": "Failed to set permissions on the temporary files Ansible needs to create"},
          "Failed to set permissions on the temporary files Ansible needs to create"
-         " Install the package acl on the host, or set pipelining = true, for one unprivileged user to become another."),
+         " Install the package acl on the host, or set pipelining = true, so that one unprivileged user can become another."),
         ({"msg": "MODULE FAILURE", "module_stderr": "/bin/sh: 1: sudo: not found"},
          "MODULE FAILURE Install sudo on the host, or choose another ansible_become_method."),
         ({"msg": "Missing sudo password"},
-         "Missing sudo password Give the password with --ask-become-pass, or choose another ansible_become_method."),
+         "Missing sudo password Give the password with --ask-become-pass, or use another ansible_become_method."),
         ({"msg": "su: user pgsql does not exist"},
-         "su: user pgsql does not exist The user who owns the cluster is chosen with pgfleet_become_user."),
+         "su: user pgsql does not exist Set pgfleet_become_user to the operating system user that owns the cluster."),
         ({"msg": 'relation "sudo" does not exist'}, 'relation "sudo" does not exist'),
     ],
 )

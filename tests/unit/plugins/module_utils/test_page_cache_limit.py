@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _limit, _service
+from ansible_collections.pgfleet.cache.plugins.module_utils import _page_cache_limit, _proc, _service
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give, sleeper
 
@@ -25,7 +25,7 @@ Hugepagesize:       2048 kB
 @pytest.fixture
 def system(tmp_path, monkeypatch):
     """write(path, text): a file below another root."""
-    monkeypatch.setattr(_capabilities, "_SYSTEM", str(tmp_path))
+    monkeypatch.setattr(_proc, "_SYSTEM", str(tmp_path))
 
     def write(path, text):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def system(tmp_path, monkeypatch):
 def huge_pages(system, available_mib, total=0, free=0, reserved=0):
     system("proc/meminfo", MEMINFO.format(available=available_mib * 1024, total=total, free=free, reserved=reserved))
     system("proc/sys/vm/nr_hugepages", "%d\n" % total)
-    limit = _limit._HugePages.__new__(_limit._HugePages)
+    limit = _page_cache_limit._HugePages.__new__(_page_cache_limit._HugePages)
     limit._page = 2 * MIB
     return limit
 
@@ -64,7 +64,7 @@ def test_never_fewer_than_there_were_or_are_in_use(system):
 def cgroup(system, **files):
     for name, text in files.items():
         system("sys/fs/cgroup/pg/" + name.replace("__", "."), text)
-    limit = _limit._Cgroup.__new__(_limit._Cgroup)
+    limit = _page_cache_limit._Cgroup.__new__(_page_cache_limit._Cgroup)
     limit._pid, limit._folder, limit._v1 = 0, "/sys/fs/cgroup/pg", "memory__limit_in_bytes" in files
     return limit
 
@@ -91,7 +91,7 @@ def test_a_cgroup_of_version_1(system):
 
 
 def test_a_unit_keeps_its_limit_when_its_cgroup_is_gone(tmp_path):
-    limit = _limit._Cgroup.__new__(_limit._Cgroup)
+    limit = _page_cache_limit._Cgroup.__new__(_page_cache_limit._Cgroup)
     folder = str(tmp_path / "postgresql@15-main.service")
     assert limit.gone({"unit": None, "folder": folder})
     assert not limit.gone({"unit": "postgresql@15-main.service", "folder": folder})
@@ -109,13 +109,13 @@ def test_a_unit_that_is_not_this_servers(tmp_path, monkeypatch, answers):
         return answers.pop(0).replace("%d", str(process.pid)) + "\n"
 
     monkeypatch.setattr(_service, "systemctl", systemctl)
-    monkeypatch.setattr(_capabilities, "cgroup_of", lambda pid, controller: _capabilities.Cgroup(2, "/a", str(tmp_path)))
+    monkeypatch.setattr(_proc, "cgroup_of", lambda pid, controller: _proc.Cgroup(2, "/a", str(tmp_path)))
     (tmp_path / "PG_VERSION").write_text("15\n")
     (tmp_path / "postmaster.pid").write_text("%d\n" % process.pid)
     give(tmp_path)
     try:
         with pytest.raises(ResidencyError, match="Unit ssh.service is not PostgreSQL's own .its main process is 1, not %d" % process.pid):
-            _limit._Cgroup(str(tmp_path), "ssh.service").put(1 << 30, 1 << 30, {"unit": "ssh.service"})
+            _page_cache_limit._Cgroup(str(tmp_path), "ssh.service").put(1 << 30, 1 << 30, {"unit": "ssh.service"})
     finally:
         process.kill()
         process.wait()

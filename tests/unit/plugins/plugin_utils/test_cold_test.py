@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ansible_collections.pgfleet.cache.plugins.module_utils._cold_test import STATES, steps, summary
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._cold_test import STATES, steps, summary
 
 
 def test_every_query_in_every_state_as_often():

@@ -8,9 +8,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _restore
+from ansible_collections.pgfleet.cache.plugins.module_utils import _residency_restore
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._restore import Options
+from ansible_collections.pgfleet.cache.plugins.module_utils._residency_restore import Options
+from ansible_collections.pgfleet.cache.plugins.modules import residency_restore
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
     Session,
     database_row,
@@ -23,27 +24,9 @@ from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes imp
 
 
 def options(**changed):
-    values = {
-        "name": "warm",
-        "job": None,
-        "relations": [],
-        "databases": [],
-        "order": "listed",
-        "rewritten": "skip",
-        "fallback_relations": [],
-        "min_residency": 90.0,
-        "max_gone": 20.0,
-        "max_age": None,
-        "budget": None,
-        "rate": None,
-        "deadline": None,
-        "shared_buffers": False,
-        "aggressive": False,
-        "max_io_pressure": None,
-        "wait": True,
-        "wait_timeout": 60,
-        "wait_sleep": 0.01,
-    }
+    """What the module gives its engine for a name alone."""
+    values = {option: one.get("default") for option, one in residency_restore.OPTIONS.items() if option not in residency_restore.LEASE}
+    values.update(name="warm", wait_timeout=60, wait_sleep=0.01)
     values.update(changed)
     return Options(**values)
 
@@ -75,7 +58,7 @@ def server(jobs, segments, **more):
 
 
 def restore(session, check_mode=False, **changed):
-    return _restore.restore(session, options(**changed), check_mode)
+    return _residency_restore.restore(session, options(**changed), check_mode)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +74,7 @@ def restore(session, check_mode=False, **changed):
 )
 def test_values_out_of_range(option, value):
     with pytest.raises(ResidencyError, match="^%s is " % option):
-        _restore.check_options(options(**{option: value}))
+        _residency_restore.check_options(options(**{option: value}))
 
 
 def test_starts_waits_and_judges():
@@ -158,13 +141,13 @@ def test_failed_job_fails_whatever_is_resident():
 
 def test_job_of_another_snapshot():
     session = server(jobs=[job_row(state="running", snapshot="batch")], segments=[])
-    with pytest.raises(ResidencyError, match="Job 7 restores batch@3 just now"):
+    with pytest.raises(ResidencyError, match="Job 7 is restoring batch@3"):
         restore(session)
 
 
 def test_older_generation_is_another_snapshot():
     session = server(jobs=[job_row(state="running", generation=2)], segments=[])
-    with pytest.raises(ResidencyError, match="Job 7 restores warm@2 just now"):
+    with pytest.raises(ResidencyError, match="Job 7 is restoring warm@2"):
         restore(session)
 
 
@@ -201,7 +184,7 @@ def test_running_job_has_to_be_the_same():
         with pytest.raises(ResidencyError) as caught:
             restore(server(jobs=[running], segments=segments, outcome=outcome), **changed)
         assert str(caught.value) == (
-            "Job 7 runs already, and it %s: wait for it with job, or end it with SELECT residency_cancel(7)." % why
+            "Job 7 is already running, and it %s: wait for it with job, or stop it with SELECT residency_cancel(7)." % why
         )
 
 
@@ -232,15 +215,15 @@ def test_way_to_the_server_is_lost():
     with pytest.raises(ResidencyError) as caught:
         restore(lost)
     assert str(caught.value) == (
-        "PostgreSQL ended the connection (gone): it was stopped or restarted meanwhile. Job 7 was restoring warm@3: the view"
-        " residency_jobs tells how far it came."
+        "PostgreSQL ended the connection (gone): it was stopped or restarted meanwhile. Job 7 was restoring warm@3: see its progress in the view"
+        " residency_jobs."
     )
     assert (caught.value.result["job"], caught.value.result["changed"]) == (7, True)
 
 
 def test_unknown_job():
     session = server(jobs=[[], [{"job": 1}, {"job": 2}]], segments=[])
-    with pytest.raises(ResidencyError, match=r"no job 9 here; there is 1, 2\."):
+    with pytest.raises(ResidencyError, match=r"Job 9 does not exist here; there is 1, 2\."):
         restore(session, job=9)
 
 
@@ -266,21 +249,21 @@ def test_waiting_for_another_cluster_is_running():
     session = server(jobs=[[job_row(state="waiting", settled=0)], [job_row()]], segments=segments, outcome=[outcome_row(16001)])
     assert restore(session)["state"] == "done"
     session = server(jobs=[job_row(state="waiting", settled=0)], segments=[])
-    assert "Job 7 waits for another restore on this host before warm@3" in restore(session, wait=False)["msg"]
+    assert "Job 7 is waiting for another restore on this host before warm@3" in restore(session, wait=False)["msg"]
 
 
 def test_for_whom_it_has_waited():
     """What was seen of it while it lasted, here or by the task that has started the job."""
     segments = [segment_row(1, 400, resident=400)]
-    message = 'waits for the restore of "/data" (pid 5) since 2026-11-22 03:00:00 UTC'
+    message = 'waiting for the restore of "/data" (PID 5) since 2026-11-22 03:00:00 UTC'
     waiting = job_row(state="waiting", settled=0, message=message, started=1000.0, seconds=3.0)
     now = restore(server(jobs=[waiting], segments=segments, outcome=[outcome_row(16001)]), wait=False)
-    assert now["waited"] == {"reason": 'waits for the restore of "/data" (pid 5)', "since": 1000.0, "seconds": 3.0}
+    assert now["waited"] == {"reason": 'waiting for the restore of "/data" (PID 5)', "since": 1000.0, "seconds": 3.0}
     done = job_row(started=1042.0)
     for jobs, changed in (([[waiting], [done]], {}), ([done], {"job": 7, "waited": now["waited"]})):
         result = restore(server(jobs=jobs, segments=segments, outcome=[outcome_row(16001)]), **changed)
         assert result["waited"]["seconds"] == 42.0
-        assert result["remarks"] == ['Job 7 waited for the restore of "/data" (pid 5), for 42 s.'] and result["remarks"][0] in result["msg"]
+        assert result["remarks"] == ['Job 7 waited for the restore of "/data" (PID 5), for 42 s.'] and result["remarks"][0] in result["msg"]
     assert restore(server(jobs=[done], segments=segments), job=7)["waited"] is None
 
 
@@ -303,9 +286,9 @@ def test_a_snapshot_that_is_too_old(check_mode, max_age, refused):
     )
     assert (caught.value.result["snapshot"], caught.value.result["snapshot_age"]) == ("warm@3", 93600.0)
     assert session.queries == [] and not [sql for sql, params in session.asked if "residency_jobs" in sql]
-    message = 'waits for the restore of "/srv/data" (pid 99) since 2026-11-20 12:00:00+00'
+    message = 'waiting for the restore of "/srv/data" (PID 99) since 2026-11-20 12:00:00+00'
     session = server(jobs=[job_row(state="waiting", settled=0, message=message)], segments=[])
-    assert restore(session, wait=False)["msg"].startswith("Job 7 %s before warm@3: 0 %% of" % message)
+    assert restore(session, wait=False)["msg"].startswith("Job 7 is %s before warm@3: 0 %% of" % message)
 
 
 def test_a_thin_generation_is_named():
@@ -320,7 +303,7 @@ def test_a_thin_generation_is_named():
         assert restore(session, **changed)["warnings"] == warnings
     session = server(jobs=[], segments=[segment_row(1, 400)], snapshots=snapshots)
     assert restore(session, check_mode=True, name="warm@4")["warnings"][0] == (
-        "warm@4 is thin: it holds 3.12 MB, and the fullest generation before it held 3.12 MB. 'warm' means warm@3, from 26 h ago."
+        "warm@4 is thin: it holds 3.12 MB, while the fullest generation before it held 3.12 MB. 'warm' means warm@3, from 26 h ago."
     )
 
 
@@ -380,7 +363,7 @@ def test_relations_become_segments_in_the_operators_order():
 
 def test_a_pattern_that_fits_nothing_is_a_warning():
     session = server(jobs=[], segments=[segment_row(1, 400, resident=400)], names=NAMES)
-    assert restore(session, relations=["boarding_pass", "passanger"])["warnings"] == ["Nothing fits 'passanger' of relations."]
+    assert restore(session, relations=["boarding_pass", "passanger"])["warnings"] == ["Nothing matches 'passanger' of relations."]
 
 
 def test_rewritten_relations_are_gone():
@@ -418,8 +401,8 @@ def test_rewritten_relations_are_loaded_whole():
     ("names", "why"),
     [
         ([], "snapshot warm@3 has no names"),
-        ([database_row(5, "postgres_air", "it does not allow connections"), NAMES[1]],
-         "snapshot warm@3 has no names of the relations of postgres_air (it does not allow connections)"),
+        ([database_row(5, "postgres_air", "the database does not accept connections"), NAMES[1]],
+         "snapshot warm@3 has no names of the relations of postgres_air (the database does not accept connections)"),
     ],
 )
 def test_rewritten_relations_that_have_no_names(names, why):
@@ -484,7 +467,7 @@ def test_deadline_is_the_jobs_time_limit_and_is_judged_beforehand():
 
 
 def test_every_path_has_the_same_keys():
-    keys = set(_restore.empty_result()) | {"msg"}
+    keys = set(_residency_restore.empty_result()) | {"msg"}
     assert set(restore(server(jobs=[job_row()], segments=[segment_row(1, 400, resident=400)]))) == keys
     assert set(restore(server(jobs=[], segments=[segment_row(1, 400)]), check_mode=True)) == keys
     assert set(restore(server(jobs=[job_row(state="running")], segments=[]), wait=False)) == keys

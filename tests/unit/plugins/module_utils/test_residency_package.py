@@ -13,11 +13,11 @@ import subprocess
 import tarfile
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _package
+from ansible_collections.pgfleet.cache.plugins.module_utils import _residency_package
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 SOURCES = os.path.join(os.path.dirname(__file__), "../../../../files/pg_residency")
-KIND = _package.Kind("postgresql-15-pg-residency", "0.3.0", "15", "amd64", SOURCES)
+KIND = _residency_package.Kind("postgresql-15-pg-residency", "0.3.0", "15", "amd64", SOURCES)
 PATH = "usr/lib/postgresql/15/lib/pg_residency.so"
 
 
@@ -26,7 +26,7 @@ def elf(machine=62, kind=3, body=b"\0" * 3000):
 
 
 LIBRARY = elf()
-PACKAGE = _package.assemble(KIND, LIBRARY)
+PACKAGE = _residency_package.assemble(KIND, LIBRARY)
 
 
 def members(package):
@@ -86,13 +86,13 @@ def test_dpkg_reads_it(tmp_path):
         pytest.skip("there is no dpkg-deb here")
     assert "Package: postgresql-15-pg-residency\n" in fields and "Depends: postgresql-15\n" in fields
     assert (tmp_path / "out" / PATH).read_bytes() == LIBRARY
-    digests = "".join("%s\n" % line for line in _package.md5sums(_package.files(KIND, LIBRARY)))
+    digests = "".join("%s\n" % line for line in _residency_package.md5sums(_residency_package.files(KIND, LIBRARY)))
     subprocess.run(["md5sum", "--check", "--quiet"], cwd=str(tmp_path / "out"), check=True, input=digests.encode())
 
 
 def test_same_input_same_bytes():
-    assert _package.assemble(KIND, LIBRARY) == PACKAGE
-    assert _package.verify(KIND, PACKAGE, "a.deb") == LIBRARY
+    assert _residency_package.assemble(KIND, LIBRARY) == PACKAGE
+    assert _residency_package.verify(KIND, PACKAGE, "a.deb") == LIBRARY
 
 
 def change_control(path, change):
@@ -154,7 +154,7 @@ ATTACKS = {
     "another library": change_data(PATH, content=elf(body=b"\1" * 3000)),  # whose md5sum is not said
     "library of another machine": change_data(PATH, content=elf(machine=183)),
     "program": change_data(PATH, content=elf(kind=2)),
-    "library that is huge": change_data(PATH, content=elf(body=b"\0" * (_package.LARGEST_LIBRARY + 1))),
+    "library that is huge": change_data(PATH, content=elf(body=b"\0" * (_residency_package.LARGEST_LIBRARY + 1))),
     "no library": change_data(PATH, content=b"#!/bin/sh\n"),
     "member": lambda found: found.update({"data.tar.gz": b"x"}),
     "second data": lambda found: found.update({"data.tar ": tar([])}),
@@ -169,7 +169,7 @@ def test_any_other_package_is_refused(name):
     package = packed(found)
     assert package != PACKAGE
     with pytest.raises(ResidencyError):
-        _package.verify(KIND, package, "a.deb")
+        _residency_package.verify(KIND, package, "a.deb")
 
 
 # with names of their own: a name that differs from process to process stops pytest-xdist
@@ -188,13 +188,13 @@ BROKEN = {
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
 def test_broken_package_is_refused(content):
     with pytest.raises(ResidencyError):
-        _package.verify(KIND, content, "a.deb")
+        _residency_package.verify(KIND, content, "a.deb")
 
 
 @pytest.mark.parametrize("kind", [KIND._replace(architecture="arm64"), KIND._replace(major="16"), KIND._replace(version="0.3.1")])
 def test_package_of_another_kind_is_refused(kind):
     with pytest.raises(ResidencyError):
-        _package.verify(kind, PACKAGE, "a.deb")
+        _residency_package.verify(kind, PACKAGE, "a.deb")
 
 
 @pytest.mark.parametrize(
@@ -214,25 +214,29 @@ def test_words_of_a_package(field, value):
         KIND._replace(**{field: value}).check()
 
 
+def package(options, check_mode):
+    return _residency_package.package(_residency_package.Options(**options), check_mode)
+
+
 def test_package_is_assembled_once(tmp_path):
     library = tmp_path / "pg_residency.so"
     library.write_bytes(LIBRARY)
     kept = tmp_path / "folder" / "a.deb"
     options = dict(KIND._asdict(), library=str(library), content=None, dest=None, package=str(kept))
-    assert _package.package(options, True)["changed"] and not kept.parent.exists()
-    made = _package.package(options, False)
+    assert package(options, True)["changed"] and not kept.parent.exists()
+    made = package(options, False)
     assert made["changed"] and made["verified"] and kept.read_bytes() == PACKAGE
-    again = _package.package(dict(options, library=None), False)
+    again = package(dict(options, library=None), False)
     assert (again["changed"], again["verified"]) == (False, True)
     assert (again["sha256"], again["md5sums"]) == (made["sha256"], made["md5sums"])
     assert os.listdir(str(kept.parent)) == ["a.deb"]
     kept.write_bytes(PACKAGE.replace(b"Depends: postgresql-15", b"Depends: postgresql-16"))
-    tampered = _package.package(dict(options, library=None), False)
+    tampered = package(dict(options, library=None), False)
     assert (tampered["verified"], tampered["sha256"], tampered["md5sums"]) == (False, None, [])
-    assert tampered["msg"] == "%s is not the package that this collection makes of the library in it." % kept
-    assert _package.package(options, False)["changed"] and kept.read_bytes() == PACKAGE
+    assert tampered["msg"] == "%s is not the package that this collection assembles from the library in it." % kept
+    assert package(options, False)["changed"] and kept.read_bytes() == PACKAGE
     kept.unlink()
-    assert _package.package(dict(options, library=None, content=base64.b64encode(LIBRARY).decode()), False)["content"] is None
+    assert package(dict(options, library=None, content=base64.b64encode(LIBRARY).decode()), False)["content"] is None
     assert kept.read_bytes() == PACKAGE
 
 
@@ -241,7 +245,7 @@ def test_only_a_library_is_read(tmp_path):
 
     def says():
         with pytest.raises(ResidencyError) as caught:
-            _package.read_library(str(path), "amd64")
+            _residency_package.read_library(str(path), "amd64")
         path.unlink()
         return str(caught.value)
 
@@ -250,25 +254,25 @@ def test_only_a_library_is_read(tmp_path):
     os.mkfifo(str(path))
     assert says() == "%s is not a regular file." % path
     path.write_bytes(b"#!/bin/sh\nexit\n" * 3)
-    assert says() == "%s is not a library: it is no ELF file." % path
+    assert says() == "%s is not a library: it is not an ELF file." % path
     path.write_bytes(elf(kind=2))
-    assert says() == "%s is not a library: it is no shared object." % path
+    assert says() == "%s is not a library: it is not a shared object." % path
     path.write_bytes(elf(machine=183))
     assert says() == "%s is not a library for amd64." % path
     with open(str(path), "wb") as file:
-        file.truncate(_package.LARGEST_LIBRARY + 1)
-    assert says() == "%s has more than %d bytes." % (path, _package.LARGEST_LIBRARY)
+        file.truncate(_residency_package.LARGEST_LIBRARY + 1)
+    assert says() == "%s has more than %d bytes." % (path, _residency_package.LARGEST_LIBRARY)
 
 
 def test_library_goes_from_a_host_to_the_controller(tmp_path):
     there, here = tmp_path / "there.so", tmp_path / "here.so"
     there.write_bytes(LIBRARY)
-    options = dict.fromkeys(("library", "content", "dest", "package", "architecture"))
-    read = _package.package(dict(options, library=str(there)), False)
+    options = dict.fromkeys(("library", "content", "dest", "package", *KIND._fields))
+    read = package(dict(options, library=str(there)), False)
     assert not read["changed"]
     write = dict(options, content=read["content"], dest=str(here))
-    assert _package.package(write, True)["changed"] and not here.exists()
-    written = _package.package(write, False)
+    assert package(write, True)["changed"] and not here.exists()
+    written = package(write, False)
     assert (written["changed"], written["content"], written["sha256"]) == (True, None, read["sha256"])
     assert here.read_bytes() == LIBRARY
 
@@ -278,13 +282,16 @@ def test_library_goes_from_a_host_to_the_controller(tmp_path):
     [
         ("f0VM*", "The content is not Base64."),
         ("\u2028", "The content is not Base64."),
-        (base64.b64encode(b"#!/bin/sh\nexit\n" * 3).decode(), "The content is not a library: it is no ELF file."),
+        (base64.b64encode(b"#!/bin/sh\nexit\n" * 3).decode(), "The content is not a library: it is not an ELF file."),
         (base64.b64encode(elf(machine=183)).decode(), "The content is not a library for amd64."),
-        (base64.b64encode(elf(body=b"\0" * _package.LARGEST_LIBRARY)).decode(), "The content has more than %d bytes." % _package.LARGEST_LIBRARY),
+        (
+            base64.b64encode(elf(body=b"\0" * _residency_package.LARGEST_LIBRARY)).decode(),
+            "The content has more than %d bytes." % _residency_package.LARGEST_LIBRARY,
+        ),
     ],
     ids=["asterisk", "line separator", "script", "architecture", "size"],
 )
 def test_content_is_input(content, why):
     with pytest.raises(ResidencyError) as caught:
-        _package.decode_library(content, "amd64")
+        _residency_package.decode_library(content, "amd64")
     assert str(caught.value) == why

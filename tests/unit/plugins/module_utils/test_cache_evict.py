@@ -5,25 +5,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _evict
+from ansible_collections.pgfleet.cache.plugins.module_utils import _cache_evict
+from ansible_collections.pgfleet.cache.plugins.module_utils._cache_evict import Options, State
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._evict import State
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Place
 from ansible_collections.pgfleet.cache.plugins.module_utils._page_cache import File
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give
 
-OPTIONS = {
-    "scope": "cluster",
-    "layers": ["page_cache"],
-    "method": "functions",
-    "service": None,
-    "relations": [],
-    "databases": [],
-    "level": 3,
-    "force": False,
-    "data_directory": None,
-}
+OPTIONS = Options(
+    scope="cluster",
+    layers=["page_cache"],
+    method="functions",
+    service=None,
+    relations=[],
+    databases=[],
+    level=3,
+    force=False,
+    data_directory=None,
+)
+
+
+def evict(check_mode=False, log_in=None, **changed):
+    return _cache_evict.evict(dataclasses.replace(OPTIONS, **changed), log_in, check_mode)
 
 
 def test_relations_before_and_after():
@@ -37,18 +43,18 @@ def test_relations_before_and_after():
         {Place(5, 1663, 16003): 2},
     )
     after = State([File("base/5/16001", 100, 8), File("base/5/16004", 10, 10)], {Place(5, 1663, 16002): 1})
-    rows = _evict.compare(before, after)
+    rows = _cache_evict.compare(before, after)
     assert [
         (row["place"].relfilenumber, row["bytes"], row["resident_bytes_before"], row["resident_bytes_after"],
          row["buffer_bytes_before"], row["buffer_bytes_after"])
-        for row in _evict.rank(rows, "before")
+        for row in _cache_evict.rank(rows, "before")
     ] == [(16003, 300, 0, 0, 16384, 0), (16002, 300, 200, 0, 0, 8192), (16001, 150, 120, 8, 0, 0)]
-    assert [row["place"].relfilenumber for row in _evict.rank(rows, "after")] == [16002, 16004, 16001]
+    assert [row["place"].relfilenumber for row in _cache_evict.rank(rows, "after")] == [16002, 16004, 16001]
 
 
 def test_rows_are_bounded():
-    rows = _evict.compare(State([File("base/5/%d" % number, 10, 10) for number in range(1000)], None), State([], None))
-    assert len(_evict.rank(rows, "before")) == 20
+    rows = _cache_evict.compare(State([File("base/5/%d" % number, 10, 10) for number in range(1000)], None), State([], None))
+    assert len(_cache_evict.rank(rows, "before")) == 20
 
 
 @pytest.fixture
@@ -61,9 +67,9 @@ def stopped(tmp_path):
 
 
 def test_stopped_cluster(stopped):
-    result = _evict.evict(dict(OPTIONS, data_directory=stopped), True)
+    result = evict(True, data_directory=stopped)
     assert result["changed"] and result["server"] == "stopped"
-    assert set(result) == set(_evict.empty_result()) | {"msg"}
+    assert set(result) == set(_cache_evict.empty_result()) | {"msg"}
     row = result["relations"][0]
     assert (row["relfilenumber"], row["resident_bytes_before"], row["resident_bytes_after"]) == (16001, 8192, 0)
     assert row["buffer_bytes_before"] is None
@@ -75,28 +81,28 @@ def test_stopped_cluster(stopped):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": []}, "layers is empty: name page_cache, shared_buffers or both."),
-        ({"scope": "relation"}, "scope relation and relations go together: the relations are what is evicted."),
-        ({"relations": ["t"]}, "scope relation and relations go together: the relations are what is evicted."),
-        ({"databases": ["d"]}, "databases goes with scope relation."),
-        ({"force": True}, "force goes with scope host: the other scopes touch nobody else's files."),
+        ({"layers": []}, "layers is empty: set page_cache, shared_buffers or both."),
+        ({"scope": "relation"}, "scope relation and relations must be used together."),
+        ({"relations": ["t"]}, "scope relation and relations must be used together."),
+        ({"databases": ["d"]}, "databases requires scope relation."),
+        ({"force": True}, "force requires scope host: the other scopes evict only the cluster's own files."),
         ({"scope": "relation", "relations": ["t"], "layers": ["shared_buffers"], "method": "restart"},
-         "A restart empties all shared buffers, not those of a relation: with scope relation, method is functions."),
+         "A restart evicts all shared buffers, not those of one relation: with scope relation, set method to functions."),
         ({"scope": "host", "layers": ["page_cache", "shared_buffers"]},
-         "With scope host nobody logs in: set method to restart, or leave shared_buffers out of layers."),
+         "scope host does not log in: set method to restart, or remove shared_buffers from layers."),
         ({"scope": "host", "layers": ["page_cache", "shared_buffers"], "method": "restart"},
-         "method restart needs the data_directory of a cluster that runs."),
+         "method restart needs the data_directory of a running cluster."),
     ],
 )
 def test_options_that_do_not_go_together(options, message):
     with pytest.raises(ResidencyError) as caught:
-        _evict.evict(dict(OPTIONS, **options), False)
+        evict(**options)
     assert str(caught.value) == message
 
 
 def test_stopped_relations_need_names(stopped):
     with pytest.raises(ResidencyError) as caught:
-        _evict.evict(dict(OPTIONS, scope="relation", relations=["t"], data_directory=stopped), False)
+        evict(scope="relation", relations=["t"], data_directory=stopped)
     assert str(caught.value) == (
-        "No relation is named like t. With PostgreSQL stopped, only the names that came with a snapshot are known, and there are none."
+        "No relation matches t. While PostgreSQL is stopped, only names from snapshots are known, and there are none."
     )

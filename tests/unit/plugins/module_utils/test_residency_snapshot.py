@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _snapshot
+from ansible_collections.pgfleet.cache.plugins.module_utils import _residency_snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Place
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
@@ -22,24 +22,24 @@ from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes imp
 
 @pytest.mark.parametrize("name", ["warm", "0", "before-2026.11_20", "a" * 63])
 def test_names(name):
-    _snapshot.check_name(name, generation_allowed=False)
+    _residency_snapshot.check_name(name, generation_allowed=False)
 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "../x", "a b", "a" * 64, "warm\n", "warm@", "warm@0", "warm@x", "@1"])
 def test_bad_names(name):
-    with pytest.raises(ResidencyError, match="is no name for a snapshot"):
-        _snapshot.check_name(name, generation_allowed=True)
+    with pytest.raises(ResidencyError, match="invalid snapshot name"):
+        _residency_snapshot.check_name(name, generation_allowed=True)
 
 
 def test_a_generation_cannot_be_chosen_for_a_new_snapshot():
-    _snapshot.check_name("warm@3", generation_allowed=True)
-    with pytest.raises(ResidencyError, match="give the name as 'warm'"):
-        _snapshot.check_name("warm@3", generation_allowed=False)
+    _residency_snapshot.check_name("warm@3", generation_allowed=True)
+    with pytest.raises(ResidencyError, match="use the name 'warm'"):
+        _residency_snapshot.check_name("warm@3", generation_allowed=False)
 
 
 def test_keep_nothing():
     with pytest.raises(ResidencyError, match="keep is 0"):
-        _snapshot.check_options("warm", 0, present=True)
+        _residency_snapshot.check_options("warm", 0, present=True)
 
 
 THIN = [
@@ -52,7 +52,7 @@ THIN = [
 
 def test_a_bare_name_means_what_the_server_calls_current():
     for asked, generation in (("warm", 2), ("warm@1", 1), ("warm@4", 4)):
-        assert _snapshot.find(Session(residency_snapshots=THIN), asked)["generation"] == generation
+        assert _residency_snapshot.find(Session(residency_snapshots=THIN), asked)["generation"] == generation
 
 
 @pytest.mark.parametrize(
@@ -61,29 +61,29 @@ def test_a_bare_name_means_what_the_server_calls_current():
         ("warm", None, ["'warm' means warm@2, from 26 h ago: warm@3 and warm@4 are newer and thin (less than half as full)."]),
         ("warm@2", "warm", ["'warm' means warm@2, from 26 h ago: warm@3 and warm@4 are newer and thin (less than half as full)."]),
         ("warm@2", None, []),
-        ("warm@3", None, ["warm@3 is thin: it holds 2.34 MB, and the fullest generation before it held 6.25 MB. 'warm' means warm@2, from 26 h ago."]),
+        ("warm@3", None, ["warm@3 is thin: it holds 2.34 MB, while the fullest generation before it held 6.25 MB. 'warm' means warm@2, from 26 h ago."]),
     ],
 )
 def test_thin_generations_are_named(name, asked, warnings):
-    assert _snapshot.find(Session(residency_snapshots=THIN), name, asked)["warnings"] == warnings
+    assert _residency_snapshot.find(Session(residency_snapshots=THIN), name, asked)["warnings"] == warnings
 
 
 def test_one_thin_generation():
-    assert _snapshot.find(Session(residency_snapshots=THIN[:3]), "warm")["warnings"] == [
+    assert _residency_snapshot.find(Session(residency_snapshots=THIN[:3]), "warm")["warnings"] == [
         "'warm' means warm@2, from 26 h ago: warm@3 is newer and thin (less than half as full)."
     ]
 
 
 def test_unknown_snapshot_names_those_there_are():
     session = Session(residency_snapshots=[snapshot_row(), snapshot_row("batch", generation=1)])
-    with pytest.raises(ResidencyError, match=r"no snapshot 'wram' here; there is warm@3, batch@1\."):
-        _snapshot.find(session, "wram")
+    with pytest.raises(ResidencyError, match=r"Snapshot 'wram' does not exist here; there is warm@3, batch@1\."):
+        _residency_snapshot.find(session, "wram")
 
 
 def test_unusable_snapshot_says_why():
     session = Session(residency_snapshots=[snapshot_row(problem="damaged: checksum")])
     with pytest.raises(ResidencyError, match=r"Snapshot warm@3 cannot be used here: damaged: checksum\."):
-        _snapshot.find(session, "warm")
+        _residency_snapshot.find(session, "warm")
 
 
 def wanted_row(relfilenumber, wanted, database=5):
@@ -115,7 +115,7 @@ def server(snapshots, before, now, names=(), after=(), taken=None, exists=None):
 
 
 def take(session, check_mode=False, keep=2, force=False):
-    return _snapshot.take(session, "warm", keep, force, check_mode)
+    return _residency_snapshot.take(session, "warm", keep, force, check_mode)
 
 
 def test_take():
@@ -153,7 +153,7 @@ def test_a_thin_one_says_what_it_means():
     assert result["changed"] and result["snapshot"]["thin"] and result["removed"] == []
     assert result["warnings"] == [
         "warm@3 is thin: it holds 2.34 MB, less than half of the 6.25 MB that still exist of the fullest generation."
-        " The name 'warm' still means warm@2. If it is the working set from now on, set force, which makes it the measure."
+        " The name 'warm' still means warm@2. If it is the new working set, set force, which makes it the reference."
     ]
 
 
@@ -172,9 +172,9 @@ def test_removed_is_what_is_gone():
 
 def test_databases_without_names_are_a_warning():
     session = server([], None, [wanted_row(8, 400)])
-    session.answers["residency_snapshot_names"] = [*NAMES, database_row(6, "reporting", "it does not allow connections")]
+    session.answers["residency_snapshot_names"] = [*NAMES, database_row(6, "reporting", "the database does not accept connections")]
     assert take(session)["warnings"] == [
-        "The relations of these databases are not named: reporting (it does not allow connections)."
+        "The relations of these databases are not named: reporting (the database does not accept connections)."
     ]
 
 
@@ -187,7 +187,7 @@ def test_check_mode_foresees_a_thin_one(cached, exists, force, thin):
     if thin:
         assert result["warnings"] == [
             "The new generation would be thin: it holds 3.12 MB, less than half of the 6.25 MB that still exist of the fullest"
-            " generation. The name 'warm' still means warm@2. If it is the working set from now on, set force, which makes it the measure."
+            " generation. The name 'warm' still means warm@2. If it is the new working set, set force, which makes it the reference."
         ]
     asked = [params for sql, params in session.asked if "wanted - gone" in sql]
     assert asked == ([] if force else [("warm@1",), ("warm@2",)])
@@ -207,7 +207,7 @@ def test_a_forced_generation_is_the_measure():
     assert [params for sql, params in session.asked if "wanted - gone" in sql] == [("warm@5",)]
 
 
-DAMAGED = snapshot_row(generation=1, problem="it is damaged: checksum")
+DAMAGED = snapshot_row(generation=1, problem="damaged: checksum")
 
 
 @pytest.mark.parametrize(
@@ -248,19 +248,19 @@ def test_take_in_check_mode():
 
 def test_names_of_both_generations_help_each_other():
     known = relation("public.passenger", 7, oid=70)
-    rows = _snapshot.compare({known.place: 10}, Names(), {known.place: 30}, Names({known.place: known}))
+    rows = _residency_snapshot.compare({known.place: 10}, Names(), {known.place: 30}, Names({known.place: known}))
     assert [(row["relation"], row["wanted_before"], row["wanted"]) for row in rows] == [("public.passenger", 10, 30)]
 
 
 def test_lists_are_bounded():
-    rows = _snapshot.compare({}, Names(), {Place(5, 1663, number): number for number in range(1000)}, Names())
-    assert [row["wanted"] for row in _snapshot.largest(rows, "wanted")] == list(range(999, 979, -1))
+    rows = _residency_snapshot.compare({}, Names(), {Place(5, 1663, number): number for number in range(1000)}, Names())
+    assert [row["wanted"] for row in _residency_snapshot.largest(rows, "wanted")] == list(range(999, 979, -1))
 
 
 @pytest.mark.parametrize(("name", "removed"), [("warm", 2), ("warm@2", 1), ("cold", 0)])
 def test_drop_in_check_mode_counts(name, removed):
     session = Session(residency_snapshots=[snapshot_row(generation=2), snapshot_row(generation=3)])
-    result = _snapshot.drop(session, name, keep=0, check_mode=True)
+    result = _residency_snapshot.drop(session, name, keep=0, check_mode=True)
     assert result["changed"] is (removed > 0)
     assert len(result["queries"]) == removed
     if removed:
@@ -269,7 +269,7 @@ def test_drop_in_check_mode_counts(name, removed):
 
 def test_drop_shows_what_stays():
     session = Session(residency_drop_snapshot=[{"removed": 1}], residency_snapshots=[snapshot_row(generation=2), snapshot_row()])
-    result = _snapshot.drop(session, "warm@2", keep=0, check_mode=False)
+    result = _residency_snapshot.drop(session, "warm@2", keep=0, check_mode=False)
     assert (result["diff"]["before"], result["diff"]["after"]) == ("warm@2\nwarm@3\n", "warm@3\n")
 
 
@@ -288,12 +288,12 @@ def test_the_newest_of_a_pattern_stay(name, keep, stay):
     day = datetime.datetime(2026, 11, 1, tzinfo=datetime.timezone.utc)
     snapshots = [
         snapshot_row("weekly", generation=1, taken_at=day),
-        snapshot_row("night-broken", generation=1, taken_at=None, problem="it is damaged: checksum"),
+        snapshot_row("night-broken", generation=1, taken_at=None, problem="damaged: checksum"),
         snapshot_row("night-a", generation=1, taken_at=day),
         snapshot_row("night-a", generation=2, taken_at=day + datetime.timedelta(1)),
         snapshot_row("night-b", generation=1, taken_at=day + datetime.timedelta(2)),
     ]
-    result = _snapshot.drop(Session(residency_snapshots=snapshots), name, keep, check_mode=True)
+    result = _residency_snapshot.drop(Session(residency_snapshots=snapshots), name, keep, check_mode=True)
     assert result["diff"]["after"].split() == stay
     assert len(result["queries"]) == 5 - len(stay)
 
@@ -303,14 +303,14 @@ def test_the_newest_of_a_pattern_stay(name, keep, stay):
     [(1, ["warm@2"]), (2, ["warm@1", "warm@2"]), (3, ["warm@1", "warm@2", "warm@4"])],
 )
 def test_thin_generations_go_before_full_ones(keep, stay):
-    result = _snapshot.drop(Session(residency_snapshots=THIN), "warm", keep, check_mode=True)
+    result = _residency_snapshot.drop(Session(residency_snapshots=THIN), "warm", keep, check_mode=True)
     assert result["diff"]["after"].split() == stay
 
 
 def test_what_the_name_means_stays_although_it_is_thin():
     """Where the full ones were removed by hand."""
     snapshots = [dict(THIN[2], current=True), THIN[3]]
-    result = _snapshot.drop(Session(residency_snapshots=snapshots), "warm", 1, check_mode=True)
+    result = _residency_snapshot.drop(Session(residency_snapshots=snapshots), "warm", 1, check_mode=True)
     assert result["diff"]["after"].split() == ["warm@3"]
 
 
@@ -327,7 +327,7 @@ def aged(generation, days, **changed):
     [
         # neither one that is not old, nor one whose age is not known
         ([aged(1, 9, wanted=500), aged(2, 7.5, wanted=500), aged(3, 6.5, wanted=500)], 500, False, [1, 2]),
-        ([snapshot_row(generation=1, wanted=500, age=None, taken_at=None, problem="it is damaged"), aged(2, 6)], 500, False, []),
+        ([snapshot_row(generation=1, wanted=500, age=None, taken_at=None, problem="damaged"), aged(2, 6)], 500, False, []),
         # the fullest stays until a new one is as full
         ([aged(1, 9, wanted=900), aged(2, 8, wanted=500, measure=900)], 500, False, [2]),
         ([aged(1, 9, wanted=900), aged(2, 8, wanted=500, measure=900)], 890, False, [1, 2]),
@@ -344,7 +344,7 @@ def test_by_age(generations, cached, force, removed, check_mode):
     new["current"] = not new["thin"]
     session = server(generations, [wanted_row(7, 900)], [wanted_row(8, cached)], after=[*generations, new], taken=new, exists=fullest)
     session.answers["residency_drop_snapshot"] = [{"removed": 1}]
-    result = _snapshot.take(session, "warm", 9, force, check_mode, 7)
+    result = _residency_snapshot.take(session, "warm", 9, force, check_mode, 7)
     assert result["removed"] == ["warm@%d" % number for number in removed]
     assert result["thin"] is new["thin"]
     dropped = [params[0] for sql, params in session.asked if "residency_drop_snapshot" in sql]
@@ -368,34 +368,34 @@ def test_remove_by_age(keep, days, stay, message):
     """Only what is older; what cannot be read has no age."""
     day = datetime.datetime(2026, 11, 1, tzinfo=datetime.timezone.utc)
     snapshots = [
-        snapshot_row(generation=1, age=None, taken_at=None, problem="it is damaged: checksum"),
+        snapshot_row(generation=1, age=None, taken_at=None, problem="damaged: checksum"),
         aged(2, 9, taken_at=day),
         aged(3, 2, taken_at=day + datetime.timedelta(7), current=True),
     ]
-    result = _snapshot.drop(Session(residency_snapshots=snapshots), "warm", keep, True, days)
+    result = _residency_snapshot.drop(Session(residency_snapshots=snapshots), "warm", keep, True, days)
     assert result["diff"]["after"].split() == stay and result["msg"] == message
-    assert result["warnings"] == ["warm@1 stays: its age is not known, since it is damaged: checksum."]
+    assert result["warnings"] == ["warm@1 is kept, because its age is unknown (damaged: checksum)."]
 
 
 @pytest.mark.parametrize("days", [0, -1, 36501, float("nan")])
 def test_days_out_of_range(days):
-    with pytest.raises(ResidencyError, match=r"^keep_days is .*: it has to be more than 0 and at most 36500\.$"):
-        _snapshot.check_options("warm", None, True, days)
+    with pytest.raises(ResidencyError, match=r"^keep_days is .*: it must be more than 0 and at most 36500\.$"):
+        _residency_snapshot.check_options("warm", None, True, days)
 
 
 def test_what_is_saved_meanwhile_stays():
     session = Session(residency_drop_snapshot=[{"removed": 1}], residency_snapshots=[snapshot_row(generation=2), snapshot_row()])
-    _snapshot.drop(session, "warm", keep=0, check_mode=False)
+    _residency_snapshot.drop(session, "warm", keep=0, check_mode=False)
     assert [arguments for sql, arguments in session.asked if "residency_drop_snapshot" in sql] == [("warm@2",), ("warm@3",)]
 
 
 def test_what_somebody_else_has_removed_is_no_change():
     session = Session(residency_drop_snapshot=[{"removed": 0}], residency_snapshots=[snapshot_row()])
-    assert _snapshot.drop(session, "warm", keep=0, check_mode=False)["changed"] is False
+    assert _residency_snapshot.drop(session, "warm", keep=0, check_mode=False)["changed"] is False
 
 
 def test_every_path_has_the_same_keys():
-    keys = set(_snapshot.empty_result()) | {"msg"}
-    assert set(_snapshot.drop(Session(residency_snapshots=[]), "warm", 0, False)) == keys
+    keys = set(_residency_snapshot.empty_result()) | {"msg"}
+    assert set(_residency_snapshot.drop(Session(residency_snapshots=[]), "warm", 0, False)) == keys
     for check_mode in (False, True):
         assert set(take(server([], None, [wanted_row(8, 400)]), check_mode)) == keys

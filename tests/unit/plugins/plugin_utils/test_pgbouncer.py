@@ -1,0 +1,64 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the adapter pgbouncer tells its poolers, and makes of their answers."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._pgbouncer import (
+    pgbouncer,
+    pgbouncer_console,
+    pgbouncer_not_paused,
+    pgbouncer_not_resumed,
+    pgbouncer_unfit,
+)
+
+PLACE = {"kind": "pgbouncer", "host": "lb1", "port": 6432, "socket": "/run", "user": "admin", "become_user": "postgres", "database": "shop"}
+DATABASES = "name,host,paused\npgbouncer,,0\nshop,db1,%s\n"
+
+
+def seen(answer, **place):
+    [one] = pgbouncer([answer], [dict(PLACE, **place)])
+    return one
+
+
+def test_console():
+    assert pgbouncer_console(PLACE, "PAUSE shop", 7)[-3:] == ["--dbname=pgbouncer", "--command", "PAUSE shop"]
+    assert {"--host=/run", "--port=6432", "--username=admin", "--no-psqlrc"} < set(pgbouncer_console(PLACE, "x", "7"))
+    assert pgbouncer_console(PLACE, "x", 7)[:4] == ["timeout", "--kill-after=5", "7", "psql"]
+
+
+@pytest.mark.parametrize(("answer", "place", "out", "said"), [
+    ({"rc": 0, "stdout": DATABASES % 0}, {}, False, ""),
+    ({"rc": 0, "stdout": DATABASES % 1}, {}, True, "pgbouncer on lb1 has database shop paused already, which this playbook did not do and would undo."),
+    ({"rc": 124}, {}, None, "pgbouncer on lb1 does not answer at port 6432: it did not answer in time."),
+    ({"rc": 0, "stdout": DATABASES % 1}, {"database": ""}, None, ""),
+    ({"rc": 0, "stdout": DATABASES % "\x1b"}, {}, None, ""),
+    ({"rc": 0, "stdout": DATABASES % 0}, {"database": "shp"}, None, "pgbouncer on lb1 has no database shp; it has shop. Correct"),
+    ({"rc": 0, "stdout": "5"}, {}, None, "pgbouncer on lb1 has no database shop; it has ."),
+    ({"rc": 2, "stderr": "no\n  such \x1b[2J"}, {}, None, "pgbouncer on lb1 does not answer at port 6432: no such \\x1b[2J. Its console"),
+    ({"unreachable": True, "msg": "no route"}, {}, None, "pgbouncer on lb1 does not answer at port 6432: no route."),
+])
+def test_look_and_check(answer, place, out, said):
+    one = seen(answer, **place)
+    assert one["out"] is out
+    found = pgbouncer_unfit([seen({"rc": 0, "stdout": DATABASES % 0}), one])
+    assert found.startswith(said) and bool(found) is bool(said), found
+
+
+def test_not_paused():
+    assert pgbouncer_not_paused([{"rc": 0}], [PLACE], 30) == ""
+    assert pgbouncer_not_paused([{"rc": 0}, {"rc": 124}], [PLACE, PLACE], 30).endswith("ran longer than cache_restart_pause_timeout (30 s).")
+    assert pgbouncer_not_paused([{"unreachable": True, "msg": "gone"}], [PLACE], 30) == "pgbouncer on lb1 could not be paused, so nothing was restarted: gone."
+
+
+def test_not_resumed():
+    """Who was not paused goes on."""
+    assert pgbouncer_not_resumed([{"rc": 0}, {"rc": 1, "stderr": "ERROR: database shop is not paused"}], [PLACE, PLACE], "db1") == ""
+    said = pgbouncer_not_resumed([{"rc": 1, "stderr": "no"}], [PLACE], "db1")
+    assert said.startswith("pgbouncer on lb1 was paused for the restart of db1 and could not be resumed: no.")
+    assert "run 'RESUME shop' in its console now" in said
+    assert "run 'RESUME' in its console now" in pgbouncer_not_resumed([{"rc": 1}], [dict(PLACE, database="")], "db1")
