@@ -4,25 +4,32 @@
 SCENARIO ?= default
 COMMAND ?= test
 MAJORS ?= 17 18
+CUTS ?= all
 
 .PHONY: help
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo demo-clean
-demo: ## a primary and two standbys on this machine: snapshot, cold, warm-up, one table (root)
+demo: ## a primary and two standbys on this machine: a query cold and restored, one table (root); 4 to 6 minutes
 	@demo/run
 
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-all test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule
-.PHONY: test-packages test-fleet test-cold test-tenant
-test: ## all tests below but stress, asan and the last four, one after the other, and the sum (root)
-	@build-tools/test lint unit sanity extension majors integration molecule
+.PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule
+.PHONY: test-cuts test-packages test-fleet test-cold test-tenant
+test: ## what every change has to pass: all tests below or their heart, and the sum (root); about an hour
+	@HEART=1 MAJORS=18 BESIDE="extension majors fleet" build-tools/test lint unit sanity molecule -- integration
 
-test-all: ## those of `make test` and the last four (root)
-	@build-tools/test lint unit sanity extension majors integration tenant molecule packages fleet cold
+test-all: ## all tests below with every variant, but stress and asan (root); three hours
+	@THOROUGH=1 CUTS=6 BESIDE="extension majors" build-tools/test lint unit sanity molecule integration -- tenant packages fleet cold
+
+test-quick: ## lint, units, and the heart of each file of the integration tests (root): for work in progress, under 8 minutes
+	@BESIDE=lint build-tools/test unit few
+
+test-few: ## the integration tests of make test-quick (root)
+	@build-tools/integration -m quick
 
 test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
 	@build-tools/lint
@@ -30,8 +37,8 @@ test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
 test-unit: ## the Python engines, with pytest
 	@build-tools/unit
 
-test-sanity: ## ansible-test sanity and units on ansible-core 2.18, 2.19; 2.20, 2.21 with Python 3.12
-	@build-tools/sanity development core-2.18 core-2.20:3.12 core-2.21:3.12
+test-sanity: ## ansible-test sanity and units on ansible-core 2.19; THOROUGH=1: 2.18, and 2.20 and 2.21 with Python 3.12
+	@build-tools/sanity development $(if $(THOROUGH),core-2.18 core-2.20:3.12 core-2.21:3.12)
 
 test-extension: ## the C extension against PostgreSQL 15, a standby included (root)
 	@build-tools/extension
@@ -45,8 +52,11 @@ test-asan: ## the extension's tests with sanitizers, on a PostgreSQL 15 built wi
 test-majors: ## MAJORS="17 18": the extension on these, each in a Debian of its own (root); 15 and 19 too
 	@build-tools/majors $(MAJORS)
 
-test-integration: ## modules and playbooks against throwaway clusters; logins, host Pythons (root)
+test-integration: ## modules and playbooks against throwaway clusters; logins, host Pythons; THOROUGH=1: all variants (root)
 	@build-tools/integration
+
+test-cuts: ## CUTS=all CUTS_SEED=1 CUTS_TABLE=: a rolling restart that is ended after every task, and run again (root); hours
+	@CUTS=$(CUTS) build-tools/integration -k test_cuts
 
 test-molecule: ## SCENARIO=default: two hosts with systemd, in Docker (root); COMMAND=converge, verify ...
 	@build-tools/molecule $(SCENARIO) $(COMMAND)
@@ -67,9 +77,12 @@ test-tenant: ## MAJORS="15 18": the hostile tenant on these, with all playbooks 
 bench: ## the engine's figures beside its peers' on the same files (root); GIB=2 REPEAT=3; GIB=0.5 REPEAT=1 is short
 	@bench/run
 
-.PHONY: build changelog clean
+.PHONY: build derived changelog clean
 build: ## the working tree as build/ansible_collections/pgfleet/cache
 	@build-tools/tree
+
+derived: ## what follows from the argument specifications and the modules' documentation: defaults, tables
+	@build-tools/derived
 
 changelog: ## CHANGELOG.md from changelogs/fragments
 	@build-tools/changelog

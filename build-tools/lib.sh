@@ -46,12 +46,16 @@ install_packages() {
             "Run this again as root, or first: sudo apt-get install ${missing[*]}"
 
     say "Installing with apt ($why): ${missing[*]}"
-    # Another apt may be at work (unattended-upgrades on a fresh machine).
+    # Another apt may be at work (unattended-upgrades on a fresh machine), or another part of these tests.
     local -a apt=(apt-get -qq -o DPkg::Lock::Timeout=300)
-    # A third-party source that cannot be reached must not stop us.
-    "${apt[@]}" update || say "apt-get update had errors (above); going on with the lists there are"
-    without_main_cluster env DEBIAN_FRONTEND=noninteractive \
-        "${apt[@]}" -y --no-install-recommends install "${missing[@]}" >/dev/null
+    mkdir -p "$build"
+    (
+        flock 9
+        # A third-party source that cannot be reached must not stop us.
+        "${apt[@]}" update || say "apt-get update had errors (above); going on with the lists there are"
+        without_main_cluster env DEBIAN_FRONTEND=noninteractive \
+            "${apt[@]}" -y --no-install-recommends install "${missing[@]}" >/dev/null
+    ) 9>"$build/apt.lock"
 }
 
 # Debian's postgresql-15 creates and starts a cluster "main" when it is first

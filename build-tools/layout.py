@@ -1,0 +1,76 @@
+"""What CONTRIBUTING.md promises of the files: none of more than 600 lines without a reason, a row for each module and role in the
+table of rights, and every major version of PostgreSQL that is tested in the places that have to know it."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+from typing import Iterator
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LINES = 600
+SOURCES = {".c", ".h", ".py", ".sh", ".sql", ".yml", ".pl", ".pm", ""}
+
+# The longer files, each with its reason. A file that has become shorter is taken off this list.
+LONGER = {
+    "LICENSE": "the text of the licence",
+    "bench/bench.py": "one table of figures: each is a short function, and all share the way in which files are prepared and timed",
+    "files/pg_residency/src/job_file.c": "one file format: what writes a job and what reads it stay together",
+    "files/pg_residency/src/kernel/loader.c": "one loop over requests in flight, with the state that all its parts change",
+    "files/pg_residency/src/names_gather.c": "one worker and its caller, who share the memory in between",
+    "files/pg_residency/test/unit/test_page_cache.c": "a list of cases, read one at a time",
+    "plugins/module_utils/_residency_restore.py": "one job from its start to its verdict; what it loads and remarks is in _selection and _remarks",
+    "plugins/modules/residency_restore.py": "documentation but for 80 lines",
+    "tests/extension/stress.py": "one model of what may happen, which all of its workers change",
+}
+
+
+def main() -> int:
+    problems = [*too_long(), *without_rights(), *unknown_majors()]
+    print("\n".join(problems))
+    return 1 if problems else 0
+
+
+def too_long() -> Iterator[str]:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    counted = {}
+    for name in tracked:
+        path = ROOT / name
+        if path.suffix in SOURCES and path.is_file() and not path.is_symlink():
+            counted[name] = path.read_bytes().count(b"\n")
+    for name, lines in counted.items():
+        if lines > LINES and name not in LONGER:
+            yield "%s has %d lines: divide it, or give the reason for more than %d in build-tools/layout.py" % (name, lines, LINES)
+    for name in LONGER:
+        if counted.get(name, 0) <= LINES:
+            yield "%s has no more than %d lines: take it off the list in build-tools/layout.py" % (name, LINES)
+
+
+def without_rights() -> Iterator[str]:
+    text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Who runs what\n")[2].partition("\n## ")[0]
+    first = " ".join(row.split("|")[1] for row in section.splitlines() if row.startswith("|"))
+    names = [path.stem for path in ROOT.glob("plugins/modules/*.py")] + [path.name for path in ROOT.glob("roles/*")]
+    for name in sorted(names):
+        if "`%s`" % name not in first:
+            yield "docs/security.md: %s has no row under 'Who runs what'" % name
+
+
+def unknown_majors() -> Iterator[str]:
+    tested = {"15"}  # this Debian's, which needs no root file system
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for majors in re.findall(r'MAJORS *\??="?([\d ]+)', makefile):
+        tested.update(majors.split())
+    suites = (ROOT / "build-tools/roots.sh").read_text(encoding="utf-8")
+    documents = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "README.md"))
+    for major in sorted(tested):
+        if not re.search(r"^ *%s\) echo" % major, suites, re.MULTILINE):
+            yield "build-tools/roots.sh has no suite of Debian for PostgreSQL %s, which the Makefile tests" % major
+        if not re.search(r"PostgreSQL [\d, and]*\b%s\b" % major, documents):
+            yield "README.md and CONTRIBUTING.md do not name PostgreSQL %s, which the Makefile tests" % major
+
+
+if __name__ == "__main__":
+    sys.exit(main())
