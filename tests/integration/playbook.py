@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import subprocess
 
 COLLECTION = "pgfleet.cache."
@@ -86,6 +87,22 @@ class Ansible:
         for result in results:
             assert "Traceback" not in json.dumps(result), result
         return results
+
+
+def recap(output):
+    """host -> what the recap counts"""
+    lines = output.split("PLAY RECAP")[1].splitlines()[1:]
+    return {
+        line.split()[0]: {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)} for line in lines if " ok=" in line
+    }
+
+
+# What Ansible prints of a play, a task or a handler, also where all hosts skip it
+BANNER = re.compile(r"^(?:PLAY|TASK|RUNNING HANDLER) \[.*", re.MULTILINE)
+
+
+def banners(output):
+    return BANNER.findall(output)
 
 
 def task(module, check=False, diff=False, **arguments):

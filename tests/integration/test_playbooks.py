@@ -20,7 +20,7 @@ import pytest
 import yaml
 from cluster import GATE, LEFT, quick
 from conftest import HOSTS
-from playbook import task
+from playbook import banners, recap, task
 
 ROLES = os.path.join(os.path.dirname(__file__), "../../roles")
 PLAYBOOKS = ("install", "snapshot", "warmup", "cold_test", "rolling_restart")
@@ -37,7 +37,7 @@ TEXTS = {
     "cache_cold_test_settings": "max_parallel_workers_per_gather=0",
     "cache_cold_test_states": "both_cold,both_warm",
     "cache_cold_test_repeat": "1",
-    "cache_extension_databases": "postgres,without",
+    "cache_extension_databases": "postgres,text",
     # not the defaults: see cluster.GATE
     "cache_restart_min_residency": "%g" % (100 * LEFT),
     "cache_warmup_min_residency": "%g" % (100 * LEFT),
@@ -73,18 +73,6 @@ def common_variables(fleet):
 
 def results(fleet):
     return [json.loads(path.read_text()) for path in sorted(fleet.results.glob("*.json"))]
-
-
-def recap(output):
-    """host -> what the recap counts"""
-    lines = output.split("PLAY RECAP")[1].splitlines()[1:]
-    return {
-        line.split()[0]: {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)} for line in lines if " ok=" in line
-    }
-
-
-def banners(output):
-    return re.findall(r"^(?:PLAY|TASK|RUNNING HANDLER) \[.*", output, re.MULTILINE)
 
 
 def unreachable(name, since):

@@ -384,19 +384,20 @@ def test_no_connection_is_left(fleet, clusters):
     one = clusters["db3"]
     before = fleet.started()
     clients = one.sql("SHOW max_connections")
-    waiting = subprocess.Popen(
-        (one.bin + "/pgbench", "-n", "-c", clients, "-T", "600", "-h", one.socket, "-p", str(one.port), "-f", "-", "postgres"),
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user="postgres", cwd="/",
-    )
-    asked = (one.bin + "/psql", "-Atc", "SELECT 1", "-h", one.socket, "-p", str(one.port), "-d", "postgres")
+    psql = (one.bin + "/psql", "-h", one.socket, "-p", str(one.port), "-d", "postgres")
+    asked = (*psql, "-Atc", "SELECT 1")
+    # Each a process of its own, which waits for a statement: pgbench gives all its connections up when it gets one too few.
+    waiting = [
+        subprocess.Popen(psql, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user="postgres", cwd="/")
+        for dummy in range(int(clients) + 1)
+    ]
     try:
-        waiting.stdin.write(b"\\sleep 600 s\n")
-        waiting.stdin.close()
         wait_for(lambda: "too many" in run(*asked, user="postgres", check=False))
         output, status = fleet.run("--limit", "db2")
     finally:
-        waiting.kill()
-        waiting.wait()
+        for client in waiting:
+            client.kill()
+            client.wait()
     assert status != 0
     says(output, "db3 does not answer: Cannot connect to PostgreSQL: *too many clients already*")
     wait_for(lambda: "too many" not in run(*asked, user="postgres", check=False))

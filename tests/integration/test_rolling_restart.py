@@ -21,8 +21,9 @@ import time
 import pytest
 from cluster import LEFT, quick, thorough
 from conftest import TABLES
+from playbook import banners
 from proxies import HAProxy
-from test_playbooks import OLDEST, as_text, banners
+from test_playbooks import OLDEST, as_text
 
 NAMES = ("db1", "db2", "db3")
 RESTART = """

@@ -13,7 +13,8 @@ import os
 import pytest
 from cluster import quick
 from conftest import HOSTS
-from test_playbooks import OLDEST, banners, common_variables, recap, results, table, unreachable
+from playbook import banners, recap
+from test_playbooks import OLDEST, common_variables, results, table, unreachable
 
 SAN = {"pgfleet_storage_group": "san1"}
 # when a module runs on a host; its user is postgres
