@@ -20,7 +20,7 @@ demo-clean: ## stop and remove the fleet of `make demo` (root)
 .PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule
 .PHONY: test-cuts test-packages test-fleet test-cold test-tenant
 test: ## what every change has to pass: all tests below or their heart, and the sum (root); about an hour
-	@HEART=1 MAJORS=18 BESIDE="extension majors fleet" build-tools/test lint unit sanity molecule -- integration
+	@HEART=1 MAJORS=18 BESIDE="lint extension fleet" build-tools/test unit sanity molecule majors -- integration
 
 test-all: ## all tests below with every variant, but stress and asan (root); three hours
 	@THOROUGH=1 CUTS=6 BESIDE="extension majors" build-tools/test lint unit sanity molecule integration -- tenant packages fleet cold

@@ -16,6 +16,7 @@ from importlib.util import MAGIC_NUMBER
 STARTUP = '''"""Takes the code of modules in a zip from this directory (build-tools/compiled.py)."""
 
 import _imp
+import gc
 import marshal
 import os
 import zipimport
@@ -35,6 +36,7 @@ def _compiled(path, source):
 
 
 zipimport._compile_source = _compiled
+gc.disable()  # a module ends before that is worth its while
 '''
 
 

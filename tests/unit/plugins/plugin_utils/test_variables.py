@@ -258,9 +258,12 @@ def test_secrets_are_not_given():
 
 
 def test_every_variable_is_taken_as_it_was_checked():
-    """playbooks/vars/checked.yml: all but secrets, each by its own name; a default that is a template is there."""
-    with open(os.path.join(_variables.ROLES, "../playbooks/vars/checked.yml"), encoding="utf-8") as file:
-        found = yaml.safe_load(file)
+    """playbooks/vars/checked.json: all but secrets, each by its own name; a default that is a template is there."""
+    contents = []
+    for name in ("checked.json", "unset.yml"):
+        with open(os.path.join(_variables.ROLES, "../playbooks/vars", name), encoding="utf-8") as file:
+            contents.append(yaml.safe_load(file))
+    found, unset = contents
     expected = {}
     for role in os.listdir(_variables.ROLES):
         for entry_point in _variables._entry_points(role).values():
@@ -269,13 +272,13 @@ def test_every_variable_is_taken_as_it_was_checked():
                     other = re.match(r"{{ (\w+)", str(option.get("default")))
                     more = ", %s" % other.group(1) if other else ""
                     expected[name] = "{{ pgfleet_check | default({}) | pgfleet.cache.checked(inventory_hostname, '%s'%s) }}" % (name, more)
-    assert {name: value for name, value in found.items() if not name.startswith("__")} == expected
+    assert found == expected
     # what a role asks for before it has set it
     used = set()
     for path in glob.glob(os.path.join(_variables.ROLES, "*/*/**/*.yml"), recursive=True):
         with open(path, encoding="utf-8") as file:
             used.update(re.findall(r"(__cache_\w+) \| default\((?!\{\})", file.read()))
-    assert used - {"__cache_extension_deb_building"} <= set(found)
+    assert used - {"__cache_extension_deb_building"} <= set(unset)
 
 
 @pytest.mark.parametrize(
