@@ -11,7 +11,6 @@ that end when the next line is due. The last slice is the module's own result.
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from typing import Any, Dict, List, Optional
@@ -32,12 +31,10 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._residency_restore i
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_seconds
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _lease
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._orders import without_orders
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._progress import is_due, next_slice
 
 MODULE = "pgfleet.cache.residency_restore"
-STEP = 10.0  # percent between two lines
-LONGEST = 30  # seconds between two lines
 GOES_ON = "Job %s does not depend on the connection: it goes on there."
-FIRST = 2  # seconds of the first slice, before there is a speed to reckon with; as long as there is none, they double
 _AGE = re.compile(r", from \d+ \w+ ago")
 
 display = Display()
@@ -121,23 +118,10 @@ class ActionModule(ActionBase):
         return without_orders(result)
 
 
-def next_slice(progress: float, seconds: float) -> int:
-    """Seconds until the next line is due at the job's speed so far."""
-    if progress <= 0 or seconds <= 0:
-        return max(FIRST, min(LONGEST, int(seconds)))
-    next_step = (math.floor(progress / STEP) + 1) * STEP
-    return max(1, min(LONGEST, math.ceil((next_step - progress) * seconds / progress)))
-
-
 def merged(earlier: List[Any], later: List[Any]) -> List[Any]:
     """Warnings of two looks at the same job, each once: meanwhile a snapshot has become older."""
     known = {_AGE.sub("", str(one)) for one in earlier}
     return earlier + [one for one in later if _AGE.sub("", str(one)) not in known]
-
-
-def is_due(progress: float, now: float, spoken: tuple[float, float]) -> bool:
-    percent, moment = spoken
-    return progress // STEP > percent // STEP or now - moment >= LONGEST
 
 
 def reason(result: Dict[str, Any]) -> Optional[str]:

@@ -276,6 +276,23 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
         raise
 
 
+def for_libpq(params: Mapping[str, Any]) -> Tuple[str, Dict[str, str]]:
+    """What a program that uses libpq connects with as :func:`connect` does: a connection string, and an environment with what nobody may
+    see in a list of processes."""
+    target = dict(postgres.get_conn_params(None, params, False))
+    target.setdefault("dbname", target.pop("database", None))
+    environment = {"PGCLIENTENCODING": "UTF8", "PGAPPNAME": application_name, "PGCONNECT_TIMEOUT": str(CONNECT_TIMEOUT)}
+    for name in _SECRET_PARAMETERS:
+        value = target.pop(name, None)
+        if value and name != "password":
+            raise ResidencyError("connect_params has %s, which no variable of libpq's can carry: log in without it." % name)
+        if value:
+            environment["PGPASSWORD"] = str(value)
+    environment["PGOPTIONS"] = _options(target.pop("options", os.environ.get("PGOPTIONS", "")), dict(_SAFE, **MEANING))
+    words = ["%s='%s'" % (name, re.sub(r"(['\\\\])", r"\\\1", str(value))) for name, value in sorted(target.items()) if value not in (None, "")]
+    return " ".join(words), environment
+
+
 def find_extension(session: Session, name: str) -> Row:
     """Where an extension is, and the ``stranger`` who could put other objects in the place of its own. What it has not, is None."""
     return session.only_row(
@@ -410,9 +427,7 @@ def _first_line(error: Any) -> str:
 
 
 def _open(target: Mapping[str, Any], settings: Mapping[str, str]) -> Any:
-    own = target.get("options", os.environ.get("PGOPTIONS", ""))
-    options = ["-c %s=%s" % (name, re.sub(r"([\\ ])", r"\\\1", value)) for name, value in settings.items()]
-    target = dict(target, options=" ".join([own, *options]))
+    target = dict(target, options=_options(target.get("options", os.environ.get("PGOPTIONS", "")), settings))
     try:
         if _is_psycopg3():
             connection = postgres.psycopg.connect(**target, autocommit=True)
@@ -429,6 +444,10 @@ def _open(target: Mapping[str, Any], settings: Mapping[str, str]) -> Any:
             connection.close()
             raise
     return connection
+
+
+def _options(own: str, settings: Mapping[str, str]) -> str:
+    return " ".join([own, *("-c %s=%s" % (name, re.sub(r"([\\ ])", r"\\\1", value)) for name, value in settings.items())])
 
 
 def _begin(connection: Any, own_meaning: bool) -> Session:

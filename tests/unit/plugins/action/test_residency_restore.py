@@ -5,39 +5,7 @@
 
 from __future__ import annotations
 
-import pytest
 from ansible_collections.pgfleet.cache.plugins.action import residency_restore
-
-
-@pytest.mark.parametrize(
-    ("progress", "seconds", "expected"),
-    [
-        (0.0, 0.0, residency_restore.FIRST),
-        (0.0, 5.0, 5),
-        (0.0, 500.0, residency_restore.LONGEST),
-        (5.0, 10.0, 10),  # 5 % took 10 s: so do the next
-        (10.0, 10.0, 10),  # on a step: the next one counts
-        (99.0, 99.0, 1),
-        (50.0, 0.5, 1),
-        (1.0, 60.0, residency_restore.LONGEST),
-    ],
-)
-def test_slice_ends_when_the_next_line_is_due(progress, seconds, expected):
-    assert residency_restore.next_slice(progress, seconds) == expected
-
-
-@pytest.mark.parametrize(
-    ("progress", "now", "spoken", "expected"),
-    [
-        (9.9, 5.0, (0.0, 0.0), False),
-        (10.0, 5.0, (9.9, 0.0), True),
-        (35.0, 5.0, (12.0, 0.0), True),
-        (19.0, 5.0, (12.0, 0.0), False),
-        (12.0, 30.0, (12.0, 0.0), True),
-    ],
-)
-def test_line_every_10_percent_or_30_seconds(progress, now, spoken, expected):
-    assert residency_restore.is_due(progress, now, spoken) is expected
 
 
 def test_a_warning_of_both_looks_is_there_once():

@@ -1,0 +1,195 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""pgbench as the client of a load: one process for each group of sessions, and what each of its sessions did.
+
+pgbench reports per script or in sum, so what a session did is read from its log, which has a line per transaction:
+``client transaction latency_us script epoch_s epoch_us`` (https://www.postgresql.org/docs/current/pgbench.html). It is read while it is
+written, in memory, and what was read is taken out of it, so that it stays small.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_seconds
+
+LOOK = 1.0  # seconds between two looks at the logs
+GRACE = 60  # seconds after the run time until a transaction that does not end is given up
+_FOLDERS = ("/usr/lib/postgresql/%d/bin", "/usr/pgsql-%d/bin")  # Debian, Red Hat
+_FASTER = "/dev/shm"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sessions that do the same: ``scripts`` are (text, weight), of which each transaction runs one."""
+
+    scripts: Sequence[Any]
+    sessions: int
+    seed: int
+
+
+@dataclass
+class Session:
+    """What one session did, by script: transactions, those that failed, and the slowest one in ms."""
+
+    group: int
+    number: int
+    done: Dict[int, int] = field(default_factory=dict)
+    failed: int = 0
+    slowest: Dict[int, float] = field(default_factory=dict)
+
+
+@dataclass
+class Run:
+    """``seconds`` are from the begin of the first transaction to the end of the last one."""
+
+    sessions: List[Session]
+    seconds: float = 0.0
+
+
+def find(major: int, given: Optional[str]) -> str:
+    """The program of the server's major version, because an older one may not know its protocol's words."""
+    if given:
+        if os.access(given, os.X_OK) and os.path.isfile(given):
+            return given
+        raise ResidencyError("pgbench is %s, which is no program on this host: correct it." % given)
+    for path in [os.path.join(folder % major, "pgbench") for folder in _FOLDERS]:
+        if os.access(path, os.X_OK):
+            return path
+    found = shutil.which("pgbench")
+    if found is None:
+        raise ResidencyError(
+            "There is no pgbench on this host: install it (Debian: postgresql-%d, Red Hat: postgresql%d-contrib), or set pgbench to its path."
+            % (major, major)
+        )
+    return found
+
+
+def run(
+    program: str, connection: str, environment: Mapping[str, str], groups: Sequence[Group], seconds: int, progress: Callable[[Run, float], None]
+) -> Run:
+    """Run all groups at the same time for so many seconds. ``progress`` is called about every second with what there is so far."""
+    folder = tempfile.mkdtemp(prefix="pgfleet_io.", dir=_FASTER if os.access(_FASTER, os.W_OK) else None)
+    processes: List[subprocess.Popen[bytes]] = []
+    try:
+        logs = _Logs(folder, [one.sessions for one in groups])
+        for number, group in enumerate(groups):
+            with open(os.path.join(folder, "%d.said" % number), "wb") as said:
+                processes.append(subprocess.Popen(
+                    command(program, connection, group, number, folder, seconds), env=dict(os.environ, **environment), cwd=folder,
+                    stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
+                ))
+        begun = time.monotonic()
+        while any(one.poll() is None for one in processes):
+            time.sleep(LOOK)
+            logs.read()
+            elapsed = time.monotonic() - begun
+            progress(logs.run(), elapsed)
+            broken = [number for number, one in enumerate(processes) if one.poll() not in (None, 0)]
+            if broken:
+                raise ResidencyError(complaint(_said(folder, broken[0])))
+            if elapsed > seconds + GRACE:
+                raise ResidencyError(
+                    "A transaction has not ended %s after the run time of %s: look for what blocks it in pg_stat_activity."
+                    % (human_seconds(GRACE), human_seconds(seconds))
+                )
+        for number, one in enumerate(processes):
+            if one.returncode:
+                raise ResidencyError(complaint(_said(folder, number)))
+        logs.read()
+        return logs.run()
+    finally:
+        for one in processes:
+            if one.poll() is None:
+                one.kill()
+            one.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def command(program: str, connection: str, group: Group, number: int, folder: str, seconds: int) -> List[str]:
+    """Each session has a thread, as long as there are processors for them."""
+    line = [
+        program, "--no-vacuum", "--protocol=prepared", "--client=%d" % group.sessions,
+        "--jobs=%d" % max(1, min(group.sessions, os.cpu_count() or 1)), "--time=%d" % seconds, "--random-seed=%d" % group.seed,
+        "--log", "--log-prefix=%s" % os.path.join(folder, "%d.log" % number),
+    ]
+    for script, (text, weight) in enumerate(group.scripts):
+        path = os.path.join(folder, "%d.%d.sql" % (number, script))
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        line.append("--file=%s@%d" % (path, weight))
+    return [*line, connection]
+
+
+def complaint(said: str) -> str:
+    """The error among what a pgbench that failed has said."""
+    lines = [one.strip() for one in said.splitlines() if one.strip()]
+    errors = [one for one in lines if "error:" in one.lower() or "fatal:" in one.lower()] or lines or ["it said nothing"]
+    return "pgbench failed: %s." % errors[0].rstrip(".")
+
+
+def _said(folder: str, number: int) -> str:
+    with open(os.path.join(folder, "%d.said" % number), "rb") as file:
+        return file.read(1 << 20).decode("utf-8", "replace")
+
+
+class _Logs:
+    """The logs of all sessions, as far as they are read."""
+
+    def __init__(self, folder: str, sessions: Sequence[int]) -> None:
+        self._folder = folder
+        self._sessions = [[Session(group, number) for number in range(count)] for group, count in enumerate(sessions)]
+        self._read: Dict[str, int] = {}  # path -> bytes
+        self._first: Optional[float] = None
+        self._last = 0.0
+
+    def read(self) -> None:
+        for group, sessions in enumerate(self._sessions):
+            for path in glob.glob(os.path.join(glob.escape(self._folder), "%d.log.*" % group)):
+                done = self._read.get(path, 0)
+                with open(path, "rb") as file:
+                    file.seek(done)
+                    whole, end, dummy = file.read().rpartition(b"\n")
+                if end:
+                    self._count(sessions, whole)
+                    self._read[path] = done + len(whole) + 1
+                    _forget(path, self._read[path])
+
+    def _count(self, sessions: List[Session], lines: bytes) -> None:
+        for line in lines.split(b"\n"):
+            words = line.split()
+            session, script = sessions[int(words[0])], int(words[3])
+            if not words[2].isdigit():  # "failed", of a transaction that could not be serialized
+                session.failed += 1
+                continue
+            latency, ended = int(words[2]), int(words[4]) + int(words[5]) / 1e6
+            session.done[script] = session.done.get(script, 0) + 1
+            session.slowest[script] = max(session.slowest.get(script, 0.0), latency / 1e3)
+            begun = ended - latency / 1e6
+            self._first = begun if self._first is None else min(self._first, begun)
+            self._last = max(self._last, ended)
+
+    def run(self) -> Run:
+        every = [one for sessions in self._sessions for one in sessions]
+        return Run(every, 0.0 if self._first is None else max(0.0, self._last - self._first))
+
+
+def _forget(path: str, until: int) -> None:
+    """Free what was read of a file that grows. Where the file system cannot, it grows."""
+    whole = until // 4096 * 4096
+    if whole:
+        subprocess.run(
+            ["fallocate", "--punch-hole", "--offset", "0", "--length", str(whole), path],
+            check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
