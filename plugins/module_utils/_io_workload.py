@@ -135,7 +135,7 @@ def _check(options: Options, scale: int) -> None:
     ):
         value = getattr(options, name)
         if not least <= value <= most:
-            reason = ", the blocks of a schema" if most == scale else ""
+            reason = ", the blocks of a schema" if name.endswith("work_unit") else ""
             raise ResidencyError("%s is %d: it must be from %d to %d%s." % (name, value, least, most, reason))
     parse_seconds("run_time", options.run_time)
     parse_seconds("load_timeout", options.load_timeout)

@@ -24,6 +24,7 @@ from playbook import documented, keys, task
 
 SNAPSHOT, RESTORE, INFO, EVICT = "residency_snapshot", "residency_restore", "residency_info", "cache_evict"
 IO = "query_io"
+LOAD = "io_workload"
 MISSING = (
     "Extension pg_residency is not in database without: run the playbook pgfleet.cache.install first,"
     " or set login_db to the database that has it (in roles and playbooks pgfleet_login_db)."
@@ -36,6 +37,15 @@ SEVERAL = "query 1 holds more than one statement: make each a separate query."
 
 BAD_INPUT = [
     # values
+    (LOAD, {"scale": "1P"}, "scale is '1P': it must be a number of blocks of 8 kB such as 131072, or a size such as 512M, 1G or 1T."),
+    (LOAD, {"scale": "1000"}, "scale is 1000, which are 1000 blocks: it must be from 1024 blocks (8M) to 2147483647 blocks (16T less one block)."),
+    (LOAD, {"scale": "1T", "schemas": 1024}, "The load needs 1028 TB in *, where * are free: set a smaller scale or fewer schemas."),
+    (LOAD, {"scale": "8M", "work_unit": 1025}, "work_unit is 1025: it must be from 1 to 1024, the blocks of a schema."),
+    (LOAD, {"update_pct": -1}, "update_pct is -1: it must be from 0 to 100."),
+    (LOAD, {"state": "run", "run_time": "0.1"}, "run_time is 0.1: it must be at least 1 s."),
+    (LOAD, {"state": "run", "scale": "8M"}, "4 of 4 schemas of 8.00 MB each are not loaded: load them first (state: present)."),
+    (LOAD, {"schema": "Robert'); DROP"}, "schema is 'Robert'); DROP': it must be a name of small letters, digits and _ that does not begin with pg_."),
+    (LOAD, {"schema": "information_schema"}, "Schema information_schema belongs to *: set another schema, or log in as its owner."),
     (SNAPSHOT, {"name": "../warm"}, "invalid snapshot name '../warm': use letters, digits, '_', '.' and '-', at most 63, starting with a letter or digit."),
     (SNAPSHOT, {"name": "warm@1"}, "A new snapshot gets its own generation: use the name 'warm'."),
     (SNAPSHOT, {"name": "warm", "keep": 0}, "keep is 0: it must be at least 1."),

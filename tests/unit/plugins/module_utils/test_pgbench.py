@@ -1,0 +1,74 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.module_utils import _pgbench
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+
+
+def test_the_log_is_read_as_it_grows(tmp_path):
+    """Two threads of one process, one line of which is half written; a transaction that could not be serialized."""
+    logs = _pgbench._Logs(str(tmp_path), [2, 1])
+    first, second, other = (tmp_path / name for name in ("0.log.77", "0.log.77.1", "1.log.78"))
+    first.write_bytes(b"0 0 2000 0 1000 500000\n0 1 1000 1 1001 0\n0 2 30")
+    second.write_bytes(b"1 0 failed 1 1001 0\n1 1 40000 1 1001 250000\n")
+    other.write_bytes(b"")
+    logs.read()
+    with open(first, "ab") as file:
+        file.write(b"00 0 1002 0\n")
+    logs.read()
+    logs.read()
+    run = logs.run()
+    assert [(one.group, one.number, one.done, one.failed, one.slowest) for one in run.sessions] == [
+        (0, 0, {0: 2, 1: 1}, 0, {0: 3.0, 1: 1.0}), (0, 1, {1: 1}, 1, {1: 40.0}), (1, 0, {}, 0, {}),
+    ]
+    assert run.seconds == pytest.approx(1002 - 1000.498)
+
+
+def test_what_is_read_takes_no_space(tmp_path):
+    """As pgbench writes: at its own offset, which stays."""
+    logs = _pgbench._Logs(str(tmp_path), [1])
+    path = tmp_path / "0.log.1"
+    line = b"0 1 1000 0 1000 0\n"
+    with open(path, "wb", buffering=0) as file:
+        for dummy in range(20):
+            file.write(line * 5000)
+            logs.read()
+        file.flush()
+        found = os.fstat(file.fileno())
+    assert found.st_size == 20 * 5000 * len(line) and found.st_blocks * 512 < found.st_size / 4
+    assert logs.run().sessions[0].done == {0: 100000}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("", "pgbench failed: it said nothing."),
+        ("pgbench (15.8)\npgbench: error: connection to server failed: FATAL:  too many\npgbench: error: could not\n",
+         "pgbench failed: pgbench: error: connection to server failed: FATAL:  too many."),
+    ],
+)
+def test_complaint(said, expected):
+    assert _pgbench.complaint(said) == expected
+
+
+def test_no_program(tmp_path, monkeypatch):
+    with pytest.raises(ResidencyError, match="is no program on this host"):
+        _pgbench.find(15, str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ResidencyError, match="There is no pgbench on this host"):
+        _pgbench.find(99, None)
+
+
+def test_command(tmp_path):
+    group = _pgbench.Group([("SELECT 1;", 40), ("SELECT 2;", 60)], 3, 5)
+    line = _pgbench.command("/bin/pgbench", "dbname='x'", group, 2, str(tmp_path), 10)
+    assert line[-3:] == ["--file=%s/2.0.sql@40" % tmp_path, "--file=%s/2.1.sql@60" % tmp_path, "dbname='x'"]
+    assert "--client=3" in line and "--time=10" in line and "--random-seed=5" in line
+    assert (tmp_path / "2.1.sql").read_text() == "SELECT 2;"
