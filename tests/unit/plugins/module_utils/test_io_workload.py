@@ -30,7 +30,7 @@ def test_scale(scale, blocks):
 
 @pytest.mark.parametrize("scale", ["", "-1", "1.5G", "1023", "7M", "16T", "1P", "many", "1G; x"])
 def test_wrong_scale(scale):
-    with pytest.raises(ResidencyError, match="^scale is "):
+    with pytest.raises(ResidencyError, match=r"^scale is "):
         _io_workload.blocks_of(scale)
 
 
@@ -55,13 +55,13 @@ def test_wrong_options(options, message):
 @pytest.mark.parametrize("percent", [0, 1, 50, 51, 75, 99, 100])
 def test_every_percentage_of_updates(percent):
     _io_workload._check(changed(update_pct=percent), 1024)
-    (dummy, select), (dummy2, update) = _io_workload.scripts(changed(update_pct=percent), 1024, 1)
+    (_text, select), (_other, update) = _io_workload.scripts(changed(update_pct=percent), 1024, 1)
     assert (select, update) == (100 - percent, percent)
 
 
 def test_ranges_stay_within_the_table():
     """From the first key to the last one, and as many rows as the unit of work."""
-    (select, dummy), (update, dummy2) = _io_workload.scripts(changed(work_unit=1024, update_work_unit=1), 1024, 3)
+    (select, _weight), (update, _other) = _io_workload.scripts(changed(work_unit=1024, update_work_unit=1), 1024, 3)
     assert "random(1, 1)\n" in select and ":first + 1023;" in select and '"pgfleet_io".pgio3 ' in select
     assert "random(1, 1024)\n" in update and ":first + 0;" in update and "UPDATE \"pgfleet_io\".pgio3 " in update
 
