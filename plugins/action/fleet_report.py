@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _command, _results, _storage, _tables, _variables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _command, _physical_io, _results, _storage, _tables, _variables
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._rolling_table import Rolling
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import not_done
 
@@ -81,7 +81,8 @@ class ActionModule(ActionBase):
         check_mode = bool(self._task.check_mode)
         playbook = self._task.args["playbook"]
         if playbook != "rolling_restart":
-            return _tables.table(playbook, hosts, check_mode)
+            known = _physical_io.TABLE if playbook == "physical_io" else _tables.TABLES[playbook]
+            return _tables.table(known, hosts, check_mode)
         rolling = Rolling(self._task.args.get("target") or list(hosts), variables["hostvars"], check_mode)
 
         def again(without: List[str], limited: bool) -> str:

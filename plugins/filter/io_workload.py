@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any, Callable, Dict
 
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._pgio import options
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._physical_io import table
 
 
 class FilterModule:
     def filters(self) -> Dict[str, Callable[..., Any]]:
-        return {"io_workload_options": options}
+        return {"io_workload_options": options, "io_workload_table": table}

@@ -92,9 +92,8 @@ class Table(NamedTuple):
     row: Callable[[Mapping[str, Any], Result, bool], Row]  # of how a host ended, its result, and whether nothing was changed
 
 
-def table(playbook: str, hosts: Mapping[str, Mapping[str, Any]], check_mode: bool) -> Tuple[List[str], Dict[str, str]]:
+def table(known: Table, hosts: Mapping[str, Mapping[str, Any]], check_mode: bool) -> Tuple[List[str], Dict[str, str]]:
     """The lines, and for each host whose result has unexpected types which these are."""
-    known = TABLES[playbook]
     return lines(known.columns, list(hosts), lambda host: known.row(hosts[host], Result(hosts[host]["result"]), check_mode), hosts)
 
 

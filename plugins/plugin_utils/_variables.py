@@ -27,7 +27,14 @@ from ansible.module_utils.common.validation import (
     check_type_int,
     check_type_str,
 )
-from ansible_collections.pgfleet.cache.plugins.module_utils import _connection, _deadline, _residency_restore, _residency_snapshot, _units
+from ansible_collections.pgfleet.cache.plugins.module_utils import (
+    _connection,
+    _deadline,
+    _io_workload,
+    _residency_restore,
+    _residency_snapshot,
+    _units,
+)
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
@@ -42,6 +49,13 @@ RANGES: Dict[str, Tuple[float, float]] = {
     "cache_cold_test_repeat": (1, 1000),
     "cache_cold_test_timeout": SECONDS,
     "cache_extension_build_timeout": SECONDS,
+    "cache_io_workload_load_sessions": (1, _io_workload.MOST_SCHEMAS),
+    "cache_io_workload_schemas": (1, _io_workload.MOST_SCHEMAS),
+    "cache_io_workload_seed": (0, 2147483647),
+    "cache_io_workload_sessions": (1, _io_workload.MOST_SESSIONS),
+    "cache_io_workload_update_pct": PERCENT,
+    "cache_io_workload_update_work_unit": (1, _io_workload.LARGEST_SCALE),
+    "cache_io_workload_work_unit": (1, _io_workload.LARGEST_SCALE),
     "cache_restart_attempts": (1, 1000),
     "cache_restart_drain_timeout": (0, SECONDS[1]),
     "cache_restart_max_age": SECONDS,
@@ -167,12 +181,23 @@ def _absolute(name: str, value: str) -> None:
         raise ResidencyError("%s is '%s': it must be an absolute path." % (name, printable(value, 200)))
 
 
+def _file(name: str, value: str) -> None:
+    if not os.path.isfile(value):
+        raise ResidencyError("%s is '%s': there is no such file on the controller." % (name, printable(value, 200)))
+
+
 # Values whose form the type does not tell; an empty text means that there is none
 FORMS: Dict[str, Callable[[str, Any], Any]] = {
+    "cache_io_workload_conf": _file,
+    "cache_io_workload_limit": _size,
+    "cache_io_workload_load_timeout": _units.parse_seconds,
+    "cache_io_workload_run_time": _units.parse_seconds,
+    "cache_io_workload_scale": lambda name, value: _named(name, value, _io_workload.blocks_of),
     "cache_restart_max_lag": _size,
     "cache_restart_min_free": _size,
     "cache_restart_serial": _batches,
     "cold_test_serial": _batches,
+    "physical_io_serial": _batches,
     "cache_restart_snapshot": _snapshot_name,
     "cache_restart_traffic": _adapter("traffic"),
     "cache_cold_test_snapshot": _snapshot_or_generation,
@@ -191,7 +216,7 @@ FORMS.update({"cache_restart_" + kind: _places(kind) for kind in kinds("traffic"
 REQUIRED = ("cache_cold_test_queries", "cache_cold_test_states")  # lists that cannot be empty
 
 # The playbooks' own variables, and names that playbooks and roles set for themselves: they last until the run ends
-PLAYBOOKS = ("target", "cold_test_serial", "pgfleet_results")
+PLAYBOOKS = ("target", "cold_test_serial", "physical_io_serial", "pgfleet_results")
 OWN = re.compile(
     r"cache_restart_(answers|cluster|fleet|held|hosts|lease|out|primary_now|problem|remark|roll|takeover)|\w+_result"
     r"|pgfleet_(batch|begun|check|entry_point|failure|fleet_batch|hosts|items|known|problem|reached|report|role|target|turn|verdicts"

@@ -31,7 +31,7 @@ def ended(result, verdict="done", message=""):
 
 @pytest.mark.parametrize("playbook", sorted(ROWS))
 def test_row(playbook):
-    lines, odd = _tables.table(playbook, {"db1": ended(RESULTS[playbook])}, False)
+    lines, odd = _tables.table(_tables.TABLES[playbook], {"db1": ended(RESULTS[playbook])}, False)
     assert (lines[1:], odd) == ([ROWS[playbook]], {})
 
 
@@ -59,19 +59,19 @@ def test_row(playbook):
     ],
 )
 def test_words(playbook, result, check_mode, message, expected):
-    lines, odd = _tables.table(playbook, {"db1": ended(result, "failed" if message else "done", message)}, check_mode)
+    lines, odd = _tables.table(_tables.TABLES[playbook], {"db1": ended(result, "failed" if message else "done", message)}, check_mode)
     assert lines[1].endswith("  " + expected) and not odd
 
 
 @pytest.mark.parametrize(("check_mode", "expected"), [(False, "a. Waited for"), (True, "All is well. Would wait for")])
 def test_whom_a_host_has_waited_for(check_mode, expected):
     one = dict(ended(dict(RESULTS["warmup"], remarks=["a."])), turn={"storage": "san1", "number": 2, "behind": ["db0"]})
-    lines, dummy = _tables.table("warmup", {"db1": one}, check_mode)
+    lines, dummy = _tables.table(_tables.TABLES["warmup"], {"db1": one}, check_mode)
     assert lines[1].endswith("  %s its turn at storage san1 behind db0." % expected)
 
 
 def test_what_was_not_run_has_no_warnings():
-    lines, dummy = _tables.table("warmup", {"db1": ended(dict(RESULTS["warmup"], warnings=["d."]), "not_run", "nothing was done")}, False)
+    lines, dummy = _tables.table(_tables.TABLES["warmup"], {"db1": ended(dict(RESULTS["warmup"], warnings=["d."]), "not_run", "nothing was done")}, False)
     assert lines[1].endswith("  nothing was done")
 
 
@@ -80,7 +80,7 @@ def test_what_was_not_run_has_no_warnings():
 def test_an_odd_value_costs_only_its_own_row(playbook, key, value):
     """Text where a number belongs, and so on: the others' rows are as they are without it."""
     hosts = {"db0": ended(RESULTS[playbook]), "db1": ended(dict(RESULTS[playbook], **{key: value})), "db2": ended(RESULTS[playbook])}
-    lines, odd = _tables.table(playbook, hosts, False)
+    lines, odd = _tables.table(_tables.TABLES[playbook], hosts, False)
     assert [lines[1], lines[3]] == [ROWS[playbook].replace("db1", "db0"), ROWS[playbook].replace("db1", "db2")]
     assert set(odd) <= {"db1"} and len(lines) == 4 and lines[2].isprintable()
     if odd:
@@ -89,19 +89,19 @@ def test_an_odd_value_costs_only_its_own_row(playbook, key, value):
 
 
 def test_a_row_says_what_is_odd():
-    lines, odd = _tables.table("warmup", {"db1": ended({"residency": "all"})}, False)
+    lines, odd = _tables.table(_tables.TABLES["warmup"], {"db1": ended({"residency": "all"})}, False)
     assert odd == {"db1": "Its result has unexpected types: residency is 'all', not a number."} and lines[1].endswith(odd["db1"])
 
 
 def test_what_failed_before_keeps_its_verdict_and_its_message():
     hosts = {"db1": ended({"residency": "all"}, "unreachable", "unreachable: no route")}
-    lines, odd = _tables.table("warmup", hosts, False)
+    lines, odd = _tables.table(_tables.TABLES["warmup"], hosts, False)
     assert "unreachable: no route Its result has" in lines[1]
     assert _tables.judged(hosts, odd)["db1"] == hosts["db1"]
 
 
 def test_names_are_shown_and_make_room():
-    lines, dummy = _tables.table("cold_test", {"a\nb": ended({}), "a-longer-name": ended({})}, False)
+    lines, dummy = _tables.table(_tables.TABLES["cold_test"], {"a\nb": ended({}), "a-longer-name": ended({})}, False)
     assert [line.index("put back") if number == 0 else line for number, line in enumerate(lines)] == [
         22, "a\\nb               -         -  ", "a-longer-name      -         -  "
     ]

@@ -18,7 +18,8 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _variables
 
 ENTRY_POINTS = {
-    "cache_cold_test": "main", "cache_extension": "main", "cache_restart": "main", "cache_snapshot": "main", "cache_warmup": "start",
+    "cache_cold_test": "main", "cache_extension": "main", "cache_io_workload": "main", "cache_restart": "main", "cache_snapshot": "main",
+    "cache_warmup": "start",
 }
 SPEC = _variables.read_spec(ENTRY_POINTS, {})
 OPTIONS = sorted(SPEC.options)
@@ -26,6 +27,11 @@ OPTIONS = sorted(SPEC.options)
 TEXTS = {
     "cache_cold_test_queries": '[{"name": "one", "query": "SELECT 1"}]',
     "cache_cold_test_settings": "work_mem=64MB",
+    "cache_io_workload_conf": __file__,
+    "cache_io_workload_limit": "2GB",
+    "cache_io_workload_load_timeout": "6h",
+    "cache_io_workload_run_time": "10min",
+    "cache_io_workload_scale": "131072",
     "cache_restart_haproxy": '[{"host": "lb1", "backend": "read"}]',
     "cache_restart_pgbouncer": '[{"host": "lb1", "database": "shop"}]',
     "cache_restart_max_lag": "64MB",
