@@ -50,7 +50,6 @@ def collect(data_directory: str) -> Dict[str, Any]:
     mounts = _proc.mounts()
     directory, pid, problem = _look(data_directory)
     cgroup = _cgroup(pid, mounts)
-    places = _places(data_directory, directory)
     return {
         "kernel": os.uname().release,
         "page_size": _PAGE,
@@ -59,7 +58,7 @@ def collect(data_directory: str) -> Dict[str, Any]:
             "total_bytes": _proc.meminfo_or_none("SwapTotal"),
             "free_bytes": _proc.meminfo_or_none("SwapFree"),
         },
-        "locations": [_location(place, mounts, directory) for place in places],
+        "locations": [_location(place, mounts, directory) for place in _places(data_directory, directory)],
         "cgroup": cgroup,
         "proactive_reclaim": {
             "kdamonds": _kdamonds(),
@@ -79,11 +78,15 @@ def reclaim(pid: int) -> Reclaim:
 def data_devices(data_directory: str) -> List[str]:
     """The block devices right below the data directory and its tablespaces, as /sys calls them."""
     mounts = _proc.mounts()
-    places = _places(data_directory, _look(data_directory)[0])
-    return sorted({name for place in places for name in _devices.volumes_of(place.device, place.path, mounts)})
+    return sorted({name for place in places(data_directory) for name in _devices.volumes_of(place.device, place.path, mounts)})
 
 
 # --- where the relations are ---
+
+
+def places(data_directory: str) -> List[Place]:
+    """The data directory and each tablespace outside it, as far as this user is let in."""
+    return _places(data_directory, _look(data_directory)[0])
 
 
 def _look(data_directory: str) -> Tuple[Optional[DataDirectory], Optional[int], Optional[str]]:

@@ -59,8 +59,7 @@ class Machine:
         self.write("/proc/self/mountinfo", "\n".join(self.mounts))
 
     def diskstats(self, **counts):
-        """name=(reads, bytes): of what is not of interest, something."""
-        lines = ["%4d %7d %s %d 3 %d %d 5 1 64 9 0 %d %d 0 0 0 0 1 1" % (8, number, name.replace("_", "!").replace("!", "/"), reads, size // 512, reads,
-                                                                        reads, 2 * reads)
-                 for number, (name, (reads, size)) in enumerate(counts.items())]
+        """name=(reads, bytes), _ for a slash: of what is not of interest, something."""
+        line = "   8       0 %s %d 3 %d %d 5 1 64 9 0 %d %d 0 0 0 0 1 1"
+        lines = [line % (name.replace("_", "/"), reads, size // 512, reads, reads, 2 * reads) for name, (reads, size) in counts.items()]
         self.write("/proc/diskstats", "\n".join(lines))
