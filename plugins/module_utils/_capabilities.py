@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _page_cache, _proc
+from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _devices, _page_cache, _proc
 from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._remarks import Reclaim
@@ -50,7 +50,6 @@ def collect(data_directory: str) -> Dict[str, Any]:
     mounts = _proc.mounts()
     directory, pid, problem = _look(data_directory)
     cgroup = _cgroup(pid, mounts)
-    places = _places(data_directory, directory)
     return {
         "kernel": os.uname().release,
         "page_size": _PAGE,
@@ -59,7 +58,7 @@ def collect(data_directory: str) -> Dict[str, Any]:
             "total_bytes": _proc.meminfo_or_none("SwapTotal"),
             "free_bytes": _proc.meminfo_or_none("SwapFree"),
         },
-        "locations": [_location(place, mounts, directory) for place in places],
+        "locations": [_location(place, mounts, directory) for place in _places(data_directory, directory)],
         "cgroup": cgroup,
         "proactive_reclaim": {
             "kdamonds": _kdamonds(),
@@ -77,12 +76,17 @@ def reclaim(pid: int) -> Reclaim:
 
 
 def data_devices(data_directory: str) -> List[str]:
-    """The block devices right below the data directory and its tablespaces, as /proc/diskstats calls them."""
-    names = [_device_name(place.device) for place in _places(data_directory, _look(data_directory)[0])]
-    return sorted({name for name in names if name is not None})
+    """The block devices right below the data directory and its tablespaces, as /sys calls them."""
+    mounts = _proc.mounts()
+    return sorted({name for place in places(data_directory) for name in _devices.volumes_of(place.device, place.path, mounts)})
 
 
 # --- where the relations are ---
+
+
+def places(data_directory: str) -> List[Place]:
+    """The data directory and each tablespace outside it, as far as this user is let in."""
+    return _places(data_directory, _look(data_directory)[0])
 
 
 def _look(data_directory: str) -> Tuple[Optional[DataDirectory], Optional[int], Optional[str]]:
@@ -100,10 +104,10 @@ def _places(data_directory: str, directory: Optional[DataDirectory]) -> List[Pla
         if os.geteuid() != 0:
             with suppress(OSError):  # exchanged at just this time
                 path = os.path.realpath(data_directory)
-        return [Place(path, None, _device(path) if os.geteuid() != 0 else None)]
-    found = [Place(directory.real, None, _device_number(os.fstat(directory.descriptor).st_dev))]
+        return [Place(path, None, _devices.number_of(path) if os.geteuid() != 0 else None)]
+    found = [Place(directory.real, None, _devices.number(os.fstat(directory.descriptor).st_dev))]
     with suppress(ResidencyError):  # a pg_tblspc that is closed to this user
-        found += [Place(one.path, int(one.number), _device_number(one.device)) for one in directory.tablespaces()]
+        found += [Place(one.path, int(one.number), _devices.number(one.device)) for one in directory.tablespaces()]
     return found
 
 
@@ -118,7 +122,7 @@ def _location(place: Place, mounts: List[_proc.Mount], directory: Optional[DataD
         "mount": mount.point if mount else None,
         "filesystem": mount.type if mount else None,
         "source": mount.source if mount else None,
-        "device": _device_name(device),
+        "device": _devices.name_of(device),
         "scheduler": _scheduler(device),
         "read_ahead_bytes": _read_ahead_bytes(device),
         "willneed_bytes": _willneed_bytes(device),
@@ -126,25 +130,6 @@ def _location(place: Place, mounts: List[_proc.Mount], directory: Optional[DataD
         "cachestat_honest": honest,
         "large_folios": None if directory is None else _large_folios(directory, below),
     }
-
-
-def _device(path: str) -> Optional[str]:
-    try:
-        return _device_number(os.stat(path).st_dev)
-    except OSError:
-        return None
-
-
-def _device_number(number: int) -> str:
-    return "%d:%d" % (os.major(number), os.minor(number))
-
-
-def _device_name(device: Optional[str]) -> Optional[str]:
-    """None for a file system without a block device of its own (tmpfs, overlay, NFS, btrfs)."""
-    if device is None:
-        return None
-    link = _proc.where("/sys/dev/block/" + device)
-    return os.path.basename(os.path.realpath(link)) if os.path.exists(link) else None
 
 
 def _scheduler(device: Optional[str]) -> Optional[str]:

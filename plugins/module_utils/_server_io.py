@@ -17,14 +17,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _page_cache, _proc, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _io_reading, _page_cache, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._processes import Process
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes
 
 ATTEMPTS = 20  # to find the same processes before and after a count
 _IO_WORKER = re.compile(r"\bio worker \d+")
-_SECTOR = 512  # in /proc/diskstats, whatever the device's own are
 NOISE = 1 << 20  # bytes that others may read without a word: a log, a configuration file
 
 
@@ -113,7 +112,8 @@ def sample(server: Server) -> Sample:
         if _server_processes(server) == processes:
             torn = False
             break
-    return Sample(read, _disks(_capabilities.data_devices(server.data_directory)), _cgroup_bytes(server.postmaster), torn)
+    volumes = _capabilities.data_devices(server.data_directory)
+    return Sample(read, _disks(volumes), _cgroup_bytes(server.postmaster, volumes), torn)
 
 
 def compare(before: Sample, after: Sample, server: Server, backend: int) -> Reads:
@@ -205,24 +205,10 @@ def _read_bytes(pid: int) -> int:
 
 
 def _disks(names: List[str]) -> Dict[str, Disk]:
-    found = {}
-    for line in _proc.lines("/proc/diskstats"):
-        fields = line.split()
-        if len(fields) > 5 and fields[2] in names:
-            found[fields[2]] = Disk(int(fields[3]), int(fields[5]) * _SECTOR)
-    return found
+    return {name: Disk(one.reads, one.read_bytes) for name, one in _io_reading.disks(names).items()}
 
 
-def _cgroup_bytes(pid: int) -> Optional[int]:
+def _cgroup_bytes(pid: int, volumes: List[str]) -> Optional[int]:
     """None if the kernel keeps no count for this cgroup alone."""
-    cgroup = _proc.cgroup_of(pid, "blkio")
-    if cgroup is not None:
-        lines = _proc.lines(cgroup.folder + "/blkio.throttle.io_service_bytes_recursive")
-        counts = [int(line.split()[2]) for line in lines if line.split()[1:2] == ["Read"]]
-    else:
-        cgroup = _proc.cgroup_of(pid, "")
-        lines = _proc.lines(cgroup.folder + "/io.stat") if cgroup else []
-        counts = [int(word[7:]) for line in lines for word in line.split() if word.startswith("rbytes=")]
-    if cgroup is None or cgroup.path == "/" or not counts:
-        return None
-    return sum(counts)
+    served = _io_reading.cgroup(pid, volumes)
+    return None if served is None else sum(one.read_bytes for one in served.values())
