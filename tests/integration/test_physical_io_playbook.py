@@ -1,0 +1,131 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The playbook physical_io: counted against served, with the page cache as it is and with a limited one."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from cluster import quick
+from playbook import Ansible, banners, recap
+from test_memory import MemoryCgroup
+
+SCALE = "48M"  # of each of two tables: three times of what the limited page cache holds
+
+
+@pytest.fixture(scope="module")
+def driven(machine, cluster):
+    """A server in a cgroup of its own, so that its page cache can be limited."""
+    try:
+        cgroup = MemoryCgroup("pgfleet-io-%d" % os.getpid())
+    except OSError as error:
+        pytest.skip("no memory cgroup can be made here: %s" % error)
+    one = machine("driven")
+    one.sql("ALTER SYSTEM SET shared_buffers = '8MB'")
+    one.sql("CREATE EXTENSION pg_residency")
+    one.stop()
+    cgroup.start(one)
+    yield one
+    one.stop("fast")
+    cgroup.remove()
+
+
+@pytest.fixture
+def fleet(driven, machine, tmp_path, state_directory):
+    ansible = Ansible(machine.directory, {})
+    ansible.set_hosts(
+        {"db1": {}}, pgfleet_login_port=driven.port, pgfleet_login_unix_socket=driven.socket, pgfleet_results=str(tmp_path / "results"),
+        pgfleet_state_directory=state_directory, cache_io_workload_schemas=2, cache_io_workload_scale=SCALE, cache_io_workload_run_time="6s",
+        cache_io_workload_work_unit=64, cache_io_workload_limit="64MB",
+    )
+    ansible.results = tmp_path / "results"
+    return ansible
+
+
+def run(fleet, *arguments, **environment):
+    return fleet.command("pgfleet.cache.physical_io", *arguments, **environment)
+
+
+def result(fleet):
+    [path] = sorted(fleet.results.glob("*.json"))
+    found = json.loads(path.read_text())
+    path.unlink()
+    return found["hosts"]["db1"]
+
+
+@quick
+def test_counted_and_served(fleet, driven):
+    """What nothing limits is read once and then served by the page cache; with less page cache than tables, the devices serve it again and again."""
+    output, status = run(fleet, "--check")
+    assert status == 0 and "Would load 2 schemas of 48.0 MB each" in output, output
+    assert driven.sql("SELECT to_regnamespace('pgfleet_io') IS NULL") == "t" and not list(fleet.results.glob("*"))
+    output, status = run(fleet)
+    assert status == 0, output
+    free, limited = result(fleet)["result"]["runs"]
+    assert (free["limit"], limited["limit"]) == ("", "64MB")
+    for one in (free, limited):
+        reads = one["io"]["reads"]
+        # the blocks that the sessions touched are hits or reads of the server
+        assert reads["counted"] + reads["hits"] >= one["load"]["select_blocks"] > 0
+        assert reads["counted"] <= 1.1 * one["load"]["select_blocks"] + 1000
+    # served to the server's processes, whatever else this machine reads
+    assert free["io"]["reads"]["page_cache_percent"] > limited["io"]["reads"]["page_cache_percent"] + 10
+    assert "page cache" in output and "RPIOPS" in output and "counted" in output
+    with open(os.path.join(driven.cgroup.folder, "memory.limit_in_bytes" if driven.cgroup.v1 else "memory.max")) as file:
+        assert file.read().strip() in ("max", "9223372036854771712")
+    # again: the tables are there
+    output, status = run(fleet, "-e", "cache_io_workload_limit=")
+    assert status == 0 and "2 schemas of 48.0 MB each are there." in result(fleet)["result"]["load"]["msg"], output
+    output, status = run(fleet, "-e", "cache_io_workload_state=absent")
+    assert status == 0 and recap(output)["db1"]["failed"] == 0, output
+    assert driven.sql("SELECT to_regnamespace('pgfleet_io') IS NULL") == "t"
+
+
+def test_a_pgio_conf(fleet, driven, tmp_path):
+    """As it is."""
+    conf = tmp_path / "pgio.conf"
+    conf.write_text(
+        "UPDATE_PCT=60\nRUN_TIME=4\nNUM_SCHEMAS=1\nNUM_THREADS=2\nWORK_UNIT=32\nUPDATE_WORK_UNIT=8\nSCALE=1024\n\nDBNAME=postgres\n"
+        "CONNECT_STRING=\"postgres\"\nCREATE_BASE_TABLE=TRUE\n"
+    )
+    output, status = run(fleet, "-e", "cache_io_workload_conf=%s" % conf, "-e", "cache_io_workload_limit=", "-e", "cache_io_workload_start=warm")
+    assert status == 0, output
+    found = result(fleet)["result"]
+    [one] = found["runs"]
+    assert (found["load"]["blocks"], found["load"]["schemas"], len(one["load"]["sessions"])) == (1024, 1, 2)
+    assert one["load"]["updates"] > one["load"]["selects"] / 3 and one["load"]["updates"] * 8 == one["load"]["update_blocks"]
+    conf.write_text("NUM_SCHEMAS=1; reboot\n")
+    output, status = run(fleet, "-e", "cache_io_workload_conf=%s" % conf)
+    assert status != 0 and "is no assignment of a value, such as SCALE=1G." in " ".join(output.split())
+    result(fleet)
+
+
+def test_wrong_variables(fleet):
+    for variable, message in (
+        ("cache_io_workload_scale=1P", "cache_io_workload_scale: scale is '1P': it must be a number of blocks of 8 kB"),
+        ("cache_io_workload_update_pct=101", "cache_io_workload_update_pct is '101': it must be a whole number from 0 to 100."),
+        ("cache_io_workload_conf=/nowhere", "cache_io_workload_conf is '/nowhere': there is no such file on the controller."),
+        ("cache_io_workload_start=hot", "cache_io_workload_start is 'hot': it must be cold, warm or as_found."),
+        ("cache_io_workload_limit=1X", "cache_io_workload_limit is '1X': it must be a size such as 200MB"),
+        ("cache_io_worklaod_scale=1G", "did you mean cache_io_workload_scale?"),
+    ):
+        output, status = run(fleet, "-e", variable)
+        assert status != 0 and message in " ".join(output.split()), output
+        assert len(banners(output)) == 2
+
+
+def test_the_limit_goes_also_after_a_failure(fleet, driven):
+    """A run that fails in between, here for lack of connections that are left."""
+    output, status = run(fleet, "-e", "cache_io_workload_limit=64MB", "-e", "cache_io_workload_sessions=200")
+    assert status != 0 and "sessions for each of" in output
+    result(fleet)
+    output, status = run(fleet, "-e", "cache_io_workload_limit=1MB")
+    assert status != 0 and "Traceback" not in output, output
+    result(fleet)
+    with open(os.path.join(driven.cgroup.folder, "memory.limit_in_bytes" if driven.cgroup.v1 else "memory.max")) as file:
+        assert file.read().strip() in ("max", "9223372036854771712")
