@@ -21,8 +21,8 @@ DECISIONS: Dict[str, Callable[..., Any]] = {
         _roll.may_start, _roll.preview, _roll.restarted, _roll.roles_changed, _roll.written,
         _states.not_to_be_measured, _states.note, _states.open_ends, _states.owes, _states.recorded,
         _states.saved_as, _states.saved_before, _states.unfinished, _states.way,
-        _steps.cannot_begin, _steps.closing, _steps.end, _steps.entry_point, _steps.gate_fails, _steps.not_restarted, _steps.paused_beyond,
-        _steps.recorded_as, _steps.replayed, _steps.silent, _steps.taken_out_again, _steps.thin, _steps.waived_remark,
+        _steps.cannot_begin, _steps.closing, _steps.end, _steps.entry_point, _steps.gate_fails, _steps.gone_on_with, _steps.not_restarted,
+        _steps.paused_beyond, _steps.recorded_as, _steps.replayed, _steps.silent, _steps.taken_out_again, _steps.thin, _steps.waived_remark,
         _storage.task_in_turn,
     )
 }

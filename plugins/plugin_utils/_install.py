@@ -96,6 +96,15 @@ def servers(listing: str, bindir: str) -> List[str]:
     return found
 
 
+def leftovers(scripts: Sequence[Mapping[str, Any]], folder: str, owned: Sequence[str], record: str) -> List[str]:
+    """What a build has left beside a package: ``scripts`` that were found in ``folder``, but for those that the package has, and the ``record``.
+
+    Of what the host has answered only the names of files are used.
+    """
+    paths = ["%s/%s" % (folder, str(one["path"]).rpartition("/")[2]) for one in scripts]
+    return [*(path for path in paths if path not in owned), record]
+
+
 def needed_by(databases: Sequence[str], folders: Sequence[str], own: str, clusters: Sequence[str]) -> List[str]:
     """Who needs the files still, as a list of phrases: ``databases`` with the extension, the servers in ``folders`` but for the ``own``, ``clusters``."""
     return (

@@ -41,6 +41,11 @@ def cannot_begin(answer: Mapping[str, Any], ways: Sequence[Mapping[str, Any]], h
     return str(answer.get("problem") or ("" if host in waived else _states.forgotten(answer["kept"], ways, host)))
 
 
+def gone_on_with(record: Mapping[str, Any], *remarks: str) -> Dict[str, Any]:
+    """The record with which this run goes on, and its remarks that are not empty."""
+    return dict(record, remarks=[*record.get("remarks", []), *filter(None, remarks)])
+
+
 def waived_remark(record: Mapping[str, Any], host: str, waived: Sequence[str]) -> str:
     """What the table says of a pending restore that was waived, the last of the record's remarks; empty if none was."""
     remarks = record.get("remarks") or [""]

@@ -175,3 +175,9 @@ def test_with_key():
     own = ["/etc/apt/sources.list.d/pgfleet.sources"]
     assert _install.with_key(own) == own and _install.with_key([]) == []
     assert _install.with_key(["/etc/yum.repos.d/pgfleet.repo"]) == ["/etc/yum.repos.d/pgfleet.repo", "/etc/pki/rpm-gpg/RPM-GPG-KEY-pgfleet"]
+
+
+def test_leftovers():
+    found = [{"path": "/elsewhere/pg_residency--0.1.0.sql"}, {"path": "/share/pg_residency.control"}]
+    assert _install.leftovers(found, "/share", ["/.", "/share/pg_residency.control"], "/lib/record") == ["/share/pg_residency--0.1.0.sql", "/lib/record"]
+    assert _install.leftovers([], "/share", [], "/lib/record") == ["/lib/record"]

@@ -42,6 +42,12 @@ def test_cannot_begin():
     assert _steps.cannot_begin(other, WAYS, "db1", ["db1"]) == _steps.cannot_begin({"kept": {}}, WAYS, "db1", []) == ""
 
 
+def test_gone_on_with():
+    assert _steps.gone_on_with({"state": "saved"}, "", "") == {"state": "saved", "remarks": []}
+    assert _steps.gone_on_with({"remarks": ["one"]}, "taken over", "") == {"remarks": ["one", "taken over"]}
+    assert _steps.gone_on_with({}, "taken over", "waived")["remarks"] == ["taken over", "waived"]
+
+
 def test_waived_remark():
     record = {"remarks": ["earlier", "waived"]}
     assert _steps.waived_remark(record, "db1", ["db1"]) == "waived"
