@@ -379,9 +379,9 @@ def test_a_record_is_no_change(cluster, four_runs):
     directory = records(cluster)[0]
     where = {"directory": directory, "name": "db1"}
     lease = {"id": "7", "silent": 600, "owner": "alice"}
-    check, *others = four_runs("host_record", (False,) * 4, state="leased", lease=lease, **where)
+    dummy, *others = four_runs("host_record", (False,) * 4, state="leased", lease=lease, **where)
     assert sorted(records(cluster)[1]) == ["db1.lease"] and [one["held_by"] for one in others] == [None] * 3
-    check, *others = four_runs("host_record", (False,) * 4, state="written", lease_id="7", record={"state": "saved"}, **where)
+    dummy, *others = four_runs("host_record", (False,) * 4, state="written", lease_id="7", record={"state": "saved"}, **where)
     assert [one["record"] for one in others] == [{"state": "saved"}] * 3
     for one in four_runs("host_record", (False,) * 4, **where):
         assert (one["record"], one["lease"]["owner"]) == ({"state": "saved"}, "alice")

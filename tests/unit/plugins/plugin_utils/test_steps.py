@@ -7,8 +7,14 @@
 
 from __future__ import annotations
 
+import glob
+import os
+import re
+
 import pytest
+import yaml
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters, _states, _steps
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import ROLES
 
 PROXY = {"kind": "haproxy", "host": "lb1", "backend": "read"}
 WAYS = _adapters.ways({"cache_restart_traffic": ["haproxy", "pgbouncer", "/t.yml"], "cache_restart_haproxy": [PROXY]}, "db1", "away")
@@ -154,3 +160,35 @@ def test_only_what_is_recorded_is_served():
     seen = {"haproxy": [dict(ways[0]["places"][1], out=False, up=True)]}
     record = _steps.recorded_as({"state": "saved"}, "going_out", {"traffic": _adapters.places(ways[:1], seen)}, [], "", 0)
     assert _states.recorded(record, "traffic", ways) == ([dict(ways[0], places=[ways[0]["places"][1]])], [])
+
+
+# Which variable has the places of each step that changes traffic
+CHANGED = {
+    "out.yml": ("out", "__cache_restart_back"), "still_out.yml": ("out", "__cache_restart_back_in"), "in.yml": ("in", "__cache_restart_back"),
+    "pause.yml": ("out", "__cache_restart_waits"), "resume.yml": ("in", "__cache_restart_waits"),
+}
+
+
+def included(tasks):
+    """The tasks of a file, with those of its blocks."""
+    for task in tasks:
+        yield task
+        for part in ("block", "rescue", "always"):
+            yield from included(task.get(part, []))
+
+
+def test_the_steps_serve_what_is_recorded():
+    """Each, and no other, of the role's files; pausing is recorded as a whole immediately before, and resume.yml is given what was."""
+    found, variables = {}, {}
+    for path in glob.glob(os.path.join(ROLES, "cache_restart/tasks/*.yml")):
+        with open(path, encoding="utf-8") as file:
+            for task in included(yaml.safe_load(file)):
+                variables.update(task.get("vars") or {})
+                step = re.search(r"adapters\('file', 'traffic', '(out|in)'\)", str(task.get("ansible.builtin.include_tasks")))
+                if step:
+                    found[os.path.basename(path)] = (step.group(1), re.fullmatch(r"{{ (\w+) }}", task["loop"]).group(1))
+    assert found == CHANGED
+    with open(os.path.join(ROLES, "cache_restart/vars/main.yml"), encoding="utf-8") as file:
+        variables.update(yaml.safe_load(file))
+    assert "roll('recorded', 'traffic', " in variables["__cache_restart_back"] and "roll('recorded', 'paused', " in variables["__cache_restart_paused"]
+    assert variables["__cache_restart_back_in"].startswith("{{ __cache_restart_back | pgfleet.cache.adapters('back_in', ")
