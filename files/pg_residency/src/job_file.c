@@ -497,9 +497,12 @@ try_remove(const char *path)
 {
 	if (unlink(path) == 0 || errno == ENOENT)
 		return true;
+	/* after a message, ereport() checks for interrupts, which may raise an error */
+	HOLD_INTERRUPTS();
 	ereport(LOG,
 			(errcode_for_file_access(),
 			 errmsg("could not remove file \"%s\": %m", path)));
+	RESUME_INTERRUPTS();
 	return false;
 }
 
