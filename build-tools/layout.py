@@ -1,5 +1,6 @@
-"""What CONTRIBUTING.md promises of the files: none of more than 600 lines without a reason, a row for each module and role in the
-table of rights, and every major version of PostgreSQL that is tested in the places that have to know it."""
+"""What CONTRIBUTING.md promises of the files: none of more than 600 lines without a reason, no decision in YAML over more than a line, a row
+for each module and role in the table of rights, one version of the collection and its extension, and every major version of PostgreSQL that is
+tested in the places that have to know it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ LONGER = {
 
 
 def main() -> int:
-    problems = [*too_long(), *without_rights(), *unknown_majors()]
+    problems = [*too_long(), *deciding_templates(), *without_rights(), *two_versions(), *unknown_majors()]
     print("\n".join(problems))
     return 1 if problems else 0
 
@@ -48,6 +49,25 @@ def too_long() -> Iterator[str]:
             yield "%s has no more than %d lines: take it off the list in build-tools/layout.py" % (name, LINES)
 
 
+# What a template decides by; what stands in quotation marks does not count.
+DECIDES = re.compile(r"\b(if|and|or|(select|reject)(attr)?)\b")
+QUOTED = re.compile("'[^']*'|\"[^\"]*\"")
+CONDITION = re.compile(r"^[ -]*(when|until|that|changed_when|failed_when): *(&\w+ +)?[>|][-+]?( *#.*)?$", re.MULTILINE)
+
+
+def deciding_templates() -> Iterator[str]:
+    """Where YAML decides what typed Python with a unit test should."""
+    for path in sorted([*ROOT.glob("roles/**/*.yml"), *ROOT.glob("playbooks/**/*.yml")]):
+        text = path.read_text(encoding="utf-8")
+        found = [(one.start(), "a statement") for one in re.finditer("{%", text)]
+        found += [(one.start(), "a condition of several lines") for one in CONDITION.finditer(text)]
+        for one in re.finditer("{{.*?}}", text, re.DOTALL):
+            if "\n" in one.group() and DECIDES.search(QUOTED.sub("", one.group())):
+                found.append((one.start(), "a template that decides in several lines"))
+        for start, what in sorted(found):
+            yield "%s:%d: %s: decide in plugins/plugin_utils, with a unit test" % (path.relative_to(ROOT), text.count("\n", 0, start) + 1, what)
+
+
 def without_rights() -> Iterator[str]:
     text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
     section = text.partition("\n## Who runs what\n")[2].partition("\n## ")[0]
@@ -56,6 +76,16 @@ def without_rights() -> Iterator[str]:
     for name in sorted(names):
         if "`%s`" % name not in first:
             yield "docs/security.md: %s has no row under 'Who runs what'" % name
+
+
+def two_versions() -> Iterator[str]:
+    """The collection installs its extension: an operator has to know one version."""
+    collection = re.search(r"^version: (\S+)", (ROOT / "galaxy.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    control = (ROOT / "files/pg_residency/pg_residency.control").read_text(encoding="utf-8")
+    extension = re.search(r"^default_version = '(.*)'", control, re.MULTILINE)
+    if not collection or not extension or collection.group(1) != extension.group(1):
+        yield "galaxy.yml and pg_residency.control have different versions: %s, %s" % (
+            collection and collection.group(1), extension and extension.group(1))
 
 
 def unknown_majors() -> Iterator[str]:

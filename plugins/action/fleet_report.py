@@ -17,6 +17,9 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import _command, _ph
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._rolling_table import Rolling
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import not_done
 
+UNCHECKED = (
+    "--start-at-task skipped the first task, 'Check the hosts and their variables': nothing is known of the hosts. Run the playbook from its beginning."
+)
 SCHEMA = 1  # of the file; a key that goes or changes its meaning makes it one more
 
 
@@ -31,7 +34,7 @@ class ActionModule(ActionBase):
         variables = task_vars or {}
         arguments = self._task.args
         verdicts = _storage.with_turns(arguments["hosts"], arguments.get("waits") or {})
-        lines, odd = self._table(verdicts, variables)
+        lines, odd = self._table(verdicts, variables) if arguments.get("started") else ([UNCHECKED], {})
         hosts = _tables.judged(verdicts, odd)
         counts: Dict[str, int] = {}
         for one in hosts.values():

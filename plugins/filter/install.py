@@ -14,8 +14,9 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import _install
 DECISIONS: Dict[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
-        _install.at_same_site, _install.build_looks, _install.builder, _install.library_changed, _install.needed_by, _install.other_clusters,
-        _install.package_differs, _install.restart, _install.servers,
+        _install.apt_source, _install.at_same_site, _install.build_looks, _install.builder, _install.databases, _install.digests,
+        _install.leftovers, _install.library_changed, _install.needed_by, _install.no_control_file, _install.other_clusters, _install.package_differs,
+        _install.restart, _install.servers, _install.up_to_date, _install.with_key, _install.written_here,
     )
 }
 

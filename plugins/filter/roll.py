@@ -3,13 +3,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the role cache_restart and its playbook decide on the controller."""
+"""What the role cache_restart and its playbook decide on the controller, and other roles of the records, leases and turns of hosts."""
 
 from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _clusters, _lease, _roll, _states
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _clusters, _lease, _roll, _states, _steps, _storage
 
 DECISIONS: Dict[str, Callable[..., Any]] = {
     one.__name__: one
@@ -19,8 +19,11 @@ DECISIONS: Dict[str, Callable[..., Any]] = {
         _roll.anybody_out, _roll.answers, _roll.behind, _roll.changed_meanwhile, _roll.closed,
         _roll.gathered, _roll.half_done, _roll.in_the_way, _roll.left, _roll.may_go_in, _roll.may_go_out,
         _roll.may_start, _roll.preview, _roll.restarted, _roll.roles_changed, _roll.written,
-        _states.forgotten, _states.not_to_be_measured, _states.note, _states.open_ends, _states.owes, _states.recorded,
-        _states.saved_as, _states.unfinished, _states.way,
+        _states.not_to_be_measured, _states.note, _states.open_ends, _states.owes, _states.recorded,
+        _states.saved_as, _states.saved_before, _states.unfinished, _states.way,
+        _steps.cannot_begin, _steps.closing, _steps.end, _steps.entry_point, _steps.gate_fails, _steps.gone_on_with, _steps.not_restarted,
+        _steps.paused_beyond, _steps.recorded_as, _steps.replayed, _steps.silent, _steps.taken_out_again, _steps.thin, _steps.waived_remark,
+        _storage.task_in_turn,
     )
 }
 

@@ -14,7 +14,7 @@ import stat
 from dataclasses import dataclass, field
 from typing import Iterator, List, Optional, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _privileges
+from ansible_collections.pgfleet.cache.plugins.module_utils import _privileges, _proc
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 SERVERS = ("postgres", "postmaster")
@@ -107,6 +107,12 @@ def look(pid: int) -> Optional[Process]:
         return None
     fields = tail.split()
     return Process(pid, int(fields[19]), int(fields[1]), head.partition("(")[2], title(pid))
+
+
+def ended(pid: int) -> bool:
+    """Whether it is gone, or waits for its parent to take note of that; until then /proc/<pid>/io is closed to its own user."""
+    text = _proc.text("/proc/%d/stat" % pid)
+    return text is None or text.rpartition(")")[2].split()[:1] in (["Z"], ["X"])
 
 
 def title(pid: int) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from dataclasses import dataclass, field
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional
 
@@ -23,6 +24,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._processes import Pr
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes
 
 ATTEMPTS = 20  # to find the same processes before and after a count
+PAUSE = 0.01  # seconds until the parent of a process that has ended has taken note of it
 _IO_WORKER = re.compile(r"\bio worker \d+")
 NOISE = 1 << 20  # bytes that others may read without a word: a log, a configuration file
 
@@ -105,6 +107,9 @@ def sample(server: Server) -> Sample:
         except (FileNotFoundError, ProcessLookupError):
             continue
         except PermissionError as error:
+            if any(_processes.ended(process.pid) for process in processes):
+                time.sleep(PAUSE)
+                continue
             raise ResidencyError(
                 "%s is closed to user id %d: a process of another user's is a child of PostgreSQL in %s."
                 % (error.filename, os.geteuid(), server.data_directory)

@@ -110,6 +110,12 @@ def in_traffic(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[
     return " and ".join(found)
 
 
+def forgets(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """How those that send a host traffic may have lost that it is out, in parentheses; empty if their adapters know of no way."""
+    reasons = [described(way["kind"]).get("forgets") for way in chosen if in_traffic([way], seen)]
+    return " (%s)" % "; ".join(map(str, filter(None, reasons))) if any(reasons) else ""
+
+
 def back_in(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> List[Mapping[str, Any]]:
     """The ways by which a host may get traffic: where it is not known to be out."""
     return [way for way in chosen if any(not place["out"] for place in seen.get(way["kind"], []))]

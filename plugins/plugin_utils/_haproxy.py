@@ -13,6 +13,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
 
+def haproxy_question(place: Mapping[str, Any], condition: Sequence[str]) -> List[str]:
+    """The command line of haproxy/servers.py: for all servers at the socket of a place, or until its own meets a ``condition``, in seconds."""
+    waits = [place["backend"], place["server"], *condition] if condition else []
+    return ["python3", "-I", "-", place["socket"], *waits]
+
+
 def haproxy(results: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]], primary: bool) -> List[Dict[str, Any]]:
     """How every queried HAProxy sees a host. A backend without another server that is up does not count for a primary.
 

@@ -7,12 +7,78 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import os
 import re
 from typing import Any, List, Mapping, Sequence
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
 
 BUILD_POLL = 5  # seconds between two looks at a package that another host builds
+WRITTEN_HERE = "# Written by the role pgfleet.cache.cache_extension\n"  # the first line of each file of a repository
+_YUM_REPOSITORY, _YUM_KEY = "/etc/yum.repos.d/pgfleet.repo", "/etc/pki/rpm-gpg/RPM-GPG-KEY-pgfleet"
+
+
+def databases(wanted: Any, listed: Mapping[str, Any]) -> List[str]:
+    """The databases that get the extension; ``listed`` is the result of the query for all of them, which is skipped unless all are wanted."""
+    if listed.get("skipped"):
+        return [str(name) for name in as_list(wanted)]
+    return [str(row["datname"]) for row in listed["query_result"]]
+
+
+def no_control_file(folder: str, method: str, package: str) -> str:
+    """Why the extension cannot be created: the server finds no control file in its ``folder``."""
+    why = (
+        "The package %s is for another server: set cache_extension_package to the right one." % package if method == "package"
+        else "It was removed after this role had installed it: run the role again."
+    )
+    return "The server finds no control file: pg_residency.control is not in %s. %s" % (folder, why)
+
+
+def digests(paths: Sequence[str], folder: str) -> str:
+    """What sha256sum prints for these files of the extension's sources, on the controller."""
+    found = []
+    for path in paths:
+        with open(os.path.join(folder, path), "rb") as file:
+            found.append("%s  %s\n" % (hashlib.sha256(file.read()).hexdigest(), path))
+    return "".join(found)
+
+
+def up_to_date(owner: str, record: str, wanted: str, scripts: str, sources: str) -> bool:
+    """Whether all files are those that were built of these sources, and belong to no package (``owner``).
+
+    ``record`` is the digest of the record beside the library, which is to be ``wanted``; ``scripts`` that of what sha256sum prints for the control
+    file and the scripts in their directory; ``sources`` are the ``digests``.
+    """
+    installed = [line.replace("  sql/", "  ") for line in sources.splitlines() if re.search("[.](control|sql)$", line)]
+    return not owner and record == _digest(wanted) and scripts == _digest("".join(line + "\n" for line in installed))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def apt_source(url: str, suite: str, components: Any, key: str) -> str:
+    """The content of pgfleet.sources. A suite that ends with a slash is a directory, which has no components."""
+    lines = ["Types: deb", "URIs: %s" % url, "Suites: %s" % suite]
+    if not suite.endswith("/"):
+        lines.append("Components: %s" % " ".join(map(str, as_list(components))))
+    lines += ["Signed-By:", *(" %s" % (line or ".") for line in key.strip().splitlines())]
+    return WRITTEN_HERE + "".join(line + "\n" for line in lines)
+
+
+def written_here(files: Sequence[Mapping[str, Any]]) -> List[str]:
+    """Which of these files the role has written, from the results of slurp; one that is missing has no content."""
+    # as far as the Base64 of what follows cannot differ
+    begins = base64.b64encode(WRITTEN_HERE.encode()).decode()[: len(WRITTEN_HERE) // 3 * 4]
+    return [str(one["source"]) for one in files if str(one.get("content") or "").startswith(begins)]
+
+
+def with_key(files: Sequence[str]) -> List[str]:
+    """The files of a repository, with the key that yum has in one of its own."""
+    return [*files, *([_YUM_KEY] if _YUM_REPOSITORY in files else [])]
 
 
 def servers(listing: str, bindir: str) -> List[str]:
@@ -28,6 +94,15 @@ def servers(listing: str, bindir: str) -> List[str]:
         if kind == "cwd" and pid in pids and target not in found:
             found.append(target)
     return found
+
+
+def leftovers(scripts: Sequence[Mapping[str, Any]], folder: str, owned: Sequence[str], record: str) -> List[str]:
+    """What a build has left beside a package: ``scripts`` that were found in ``folder``, but for those that the package has, and the ``record``.
+
+    Of what the host has answered only the names of files are used.
+    """
+    paths = ["%s/%s" % (folder, str(one["path"]).rpartition("/")[2]) for one in scripts]
+    return [*(path for path in paths if path not in owned), record]
 
 
 def needed_by(databases: Sequence[str], folders: Sequence[str], own: str, clusters: Sequence[str]) -> List[str]:

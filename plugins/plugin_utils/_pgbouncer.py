@@ -63,6 +63,12 @@ def pgbouncer_not_paused(results: Sequence[Mapping[str, Any]], places: Sequence[
     return ""
 
 
+def pgbouncer_ended(result: Mapping[str, Any]) -> bool:
+    """Whether another attempt to resume is of no use: it is done, or nobody answers."""
+    done = result.get("rc", 1) == 0 or "not paused" in str(result.get("stderr") or "")
+    return bool(result.get("unreachable")) or done or result.get("rc") in TIMED_OUT
+
+
 def pgbouncer_not_resumed(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], host: str) -> str:
     """Whose clients still wait; "not paused" is no error."""
     for place, one in zip(places, results):

@@ -296,6 +296,14 @@ def saved_as(snapshot: Mapping[str, Any]) -> Dict[str, Any]:
     return {"snapshot": "%s@%s" % (snapshot["name"], snapshot["generation"]), "digest": snapshot["digest"], "wanted": snapshot["wanted"]}
 
 
+def saved_before(snapshot: Mapping[str, Any]) -> str:
+    """The name of what a play has saved before its restart; ``snapshot`` is empty if it has saved nothing."""
+    if not snapshot:
+        raise AnsibleFilterError(
+            "The handler restores what the entry point around of the role pgfleet.cache.cache_warmup has saved: include that before the restart.")
+    return str(saved_as(snapshot)["snapshot"])
+
+
 def _only(right: bool, event: str) -> None:
     if not right:
         raise AnsibleFilterError("The record of this host does not allow '%s' now: this is a bug in the collection. This step changed nothing." % event)

@@ -81,6 +81,12 @@ def turns(hosts: Sequence[str], shared: Shares) -> List[Dict[str, List[str]]]:
     return [*found, {"wait": [host for host in hosts if host not in before], "start": []}]
 
 
+def task_in_turn(turn: Mapping[str, Sequence[str]], host: str, failure: str, result: Mapping[str, Any]) -> str:
+    """The task file of a host in one turn: ``wait``, or ``nothing`` if it has no restore to wait for. One that has failed keeps its result."""
+    lost = failure or result.get("unreachable")
+    return "wait" if host in turn["wait"] and not lost else "nothing"
+
+
 def waits(hosts: Sequence[str], shared: Shares) -> Dict[str, Dict[str, Any]]:
     """For each host that does not start at once: the ``storage``, the ``number`` of its turn there, and the hosts ``behind`` which it waits."""
     found = {}

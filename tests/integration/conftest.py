@@ -81,7 +81,6 @@ def cluster(machine):
     cluster.sql(TABLES)
     cluster.sql(ROLES)
     cluster.sql("CREATE DATABASE without")
-    cluster.sql("CREATE DATABASE text")
     cluster.sql("CHECKPOINT")
     run("sync", "--file-system", cluster.data)
     return cluster

@@ -284,3 +284,21 @@ def test_somebody_else_s(service):
     assert status != 0 and "is not a directory of nobody: either the cluster is another user's" in " ".join(output.split()), output
     dummy, output, status = service("look", pgfleet_service_server={"cluster_name": "../x"})
     assert status != 0 and "was not created by pg_createcluster" in " ".join(output.split()), output
+
+
+@pytest.mark.parametrize(("unit", "right"), [
+    ("../x.service", False), ("a b", False), ("x\n", False), ("$(id)", False), ("-Hroot@elsewhere", False), ("postgresql@15-main.service", True),
+    ("srv\\x2ddb.service", True),
+])
+def test_a_unit_that_is_none(ansible, unit, right):
+    """What a record names is not started before it is known to be a name. There is no systemd here."""
+    ansible.set_hosts({"db1": {}})
+    variables = {
+        "pgfleet_service_manager": "systemd", "pgfleet_service_name": "", "pgfleet_service_timeout": 60, "pgfleet_service_server": {"unit": unit},
+    }
+    output, status = ansible.command(ansible.write([
+        {"ansible.builtin.include_tasks": "{{ 'systemd' | pgfleet.cache.adapters('file', 'service', 'start') }}"},
+    ], hosts="db1", roles=["pgfleet.cache.cache_common"], vars=variables))
+    assert status != 0
+    assert ("is not the name of a systemd unit: set pgfleet_service_name." in " ".join(output.split())) is not right, output
+    assert ("TASK [Start PostgreSQL (systemd)]" in output) is right, output

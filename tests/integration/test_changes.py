@@ -20,17 +20,29 @@ import time
 import pytest
 from cluster import LEFT, quick, thorough
 from cluster import run as run_command
-from playbook import documented, keys, task
+from playbook import documented, four, keys, task
 
 RUNS = ("check", "real", "check again", "real again")
 RELEASED = os.path.join(os.path.dirname(__file__), "../../files/pg_residency/test/released")
+WITHOUT_LOGIN = ("host_record",)
 RELATIONS = ("passenger", '"Boarding Pass"', "passenger_id")
+
+
+def records(cluster):
+    """Where the server's user may have them, and what is in them."""
+    directory = os.path.join(cluster.socket, "records")
+    found = {}
+    for name in os.listdir(directory) if os.path.isdir(directory) else ():
+        with open(os.path.join(directory, name)) as file:
+            found[name] = file.read()
+    return directory, found
 
 
 def host(cluster):
     paths = [cluster.file_of(relation) for relation in RELATIONS]
     return {
         "files": cluster.folder(),
+        "records": records(cluster)[1],
         "jobs": cluster.sql("SELECT job, state, loaded FROM residency_jobs ORDER BY job"),
         "processes": cluster.processes(),
         "resident": [cluster.resident(path) for path in paths],
@@ -55,7 +67,8 @@ def four_runs(cluster, as_postgres, login):
         for run, changed in zip(RUNS, expected):
             check = run.startswith("check")
             before = host(cluster)
-            [result] = as_postgres(task(module, check=check, diff=True, **dict(login, **arguments)))
+            by = {} if module in WITHOUT_LOGIN else login
+            [result] = as_postgres(task(module, check=check, diff=True, **dict(by, **arguments)))
             assert not result.get("failed"), "%s: %s" % (run, result["msg"])
             assert changed in (result["changed"], None), "%s: %s" % (run, result["msg"])
             assert keys(result) == documented(module), run
@@ -354,6 +367,41 @@ def test_extension_of_a_database(cluster, four_runs):
 def test_a_query_changes_nothing(cluster, four_runs):
     for result in four_runs("server_query", (False,) * 4, query="SELECT 1 AS one", checkpoint=True):
         assert (result["query_result"], result["queries"]) == ([{"one": 1}], ["CHECKPOINT"])
+
+
+def test_a_measured_query_changes_nothing(cluster, four_runs):
+    results = four_runs("query_io", (False,) * 4, query="SELECT count(*) FROM passenger")
+    assert [bool(one["runs"]) for one in results] == [True] * 4
+
+
+def test_a_record_is_no_change(cluster, four_runs):
+    """Of the host, whose unfinished work it is about. The second run of two finds what the first has written."""
+    directory = records(cluster)[0]
+    where = {"directory": directory, "name": "db1"}
+    lease = {"id": "7", "silent": 600, "owner": "alice"}
+    dummy, *others = four_runs("host_record", (False,) * 4, state="leased", lease=lease, **where)
+    assert sorted(records(cluster)[1]) == ["db1.lease"] and [one["held_by"] for one in others] == [None] * 3
+    dummy, *others = four_runs("host_record", (False,) * 4, state="written", lease_id="7", record={"state": "saved"}, **where)
+    assert [one["record"] for one in others] == [{"state": "saved"}] * 3
+    for one in four_runs("host_record", (False,) * 4, **where):
+        assert (one["record"], one["lease"]["owner"]) == ({"state": "saved"}, "alice")
+    four_runs("host_record", (False,) * 4, state="released", lease_id="7", **where)
+    assert sorted(records(cluster)[1]) == ["db1.json"]
+
+
+def test_a_package_is_assembled_once(cluster, ansible, tmp_path):
+    """On the controller, of the library that the install has built."""
+    library = os.path.join(run_command(cluster.bin + "/pg_config", "--pkglibdir").strip(), "pg_residency.so")
+    package = str(tmp_path / "pg-residency.deb")
+    results = ansible.tasks(four(
+        "residency_package", library=library, package=package, sources=os.path.join(RELEASED, "../.."), name="postgresql-15-pg-residency",
+        version="0.3.0", major="15", architecture=run_command("dpkg", "--print-architecture").strip(),
+    ))
+    for result in results:
+        assert not result.get("failed"), result["msg"]
+        assert keys(result) == documented("residency_package")
+    assert [(one["changed"], one["verified"]) for one in results] == [(True, False), (True, True), (False, True), (False, True)]
+    assert run_command("dpkg-deb", "--field", package, "Version").strip() == "0.3.0"
 
 
 def changes(output):

@@ -13,7 +13,7 @@ import re
 
 import pytest
 from cluster import run
-from playbook import documented, keys, task
+from playbook import documented, four, keys, task
 from test_memory import MIB, TABLE, MemoryCgroup
 
 LIMIT = "page_cache_limit"
@@ -52,13 +52,12 @@ def test_a_cgroup(apart, ansible):
     """What the server reads no longer stays, and does again when the limit is gone."""
     before = limit_of(apart)
     arguments = {"method": "cgroup", "data_directory": apart.data}
-    check, real, again = ansible.tasks([
-        task(LIMIT, check=check, size="64MB", **arguments) for check in (True, False, False)
-    ])
-    for result in (check, real, again):
+    results = ansible.tasks(four(LIMIT, size="64MB", **arguments))
+    for result in results:
         assert not result.get("failed"), result["msg"]
         assert keys(result) == documented(LIMIT)
-    assert [one["changed"] for one in (check, real, again)] == [True, True, False]
+    assert [one["changed"] for one in results] == [True, True, False, False]
+    real = results[1]
     assert limit_of(apart) == str(real["after"]) != before
     # and up to 16 MB of shared buffers, with what else is shared, that may not be touched yet
     assert 60 * MIB <= real["page_cache_bytes"] <= 92 * MIB
@@ -69,11 +68,11 @@ def test_a_cgroup(apart, ansible):
     apart.sql("SELECT count(*) FROM large")
     # the sessions' own memory is charged too
     assert 16 * MIB <= apart.resident(apart.file_of("large")) <= 96 * MIB
-    check, back, again = ansible.tasks([task(LIMIT, check=check, state="absent", **arguments) for check in (True, False, False)])
-    for result in (check, back, again):
+    results = ansible.tasks(four(LIMIT, state="absent", **arguments))
+    for result in results:
         assert not result.get("failed"), result["msg"]
         assert keys(result) == documented(LIMIT)
-    assert [one["changed"] for one in (check, back, again)] == [True, True, False]
+    assert [one["changed"] for one in results] == [True, True, False, False]
     assert limit_of(apart) == before
     assert not os.path.exists(STATE)
     evict(apart)

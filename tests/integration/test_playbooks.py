@@ -82,15 +82,18 @@ def unreachable(name, since):
 
 
 @pytest.mark.parametrize("playbook", ["install", "snapshot", "warmup", "cold_test"])
-def test_all_variables_as_text(fleet, playbook):
+def test_all_variables_as_text(fleet, cluster, playbook):
     """Checked, run, and run again; on the oldest ansible-core that is supported, where there is an environment of it."""
     path = {"PATH": OLDEST + "/bin:" + os.environ["PATH"]}
+    cluster.sql("DROP DATABASE IF EXISTS text")
+    cluster.sql("CREATE DATABASE text")
     for more in (["--check"], [], []):
         output, status = fleet.command(
             "pgfleet.cache." + playbook, "--limit", "one", *as_text(playbook), *more, **path
         )
         assert status == 0, output
         assert "Traceback" not in output and "Unexpected Exception" not in output
+    cluster.sql("DROP DATABASE text")
     assert [(one["playbook"], list(one["hosts"]), one["counts"]) for one in results(fleet)] == [(playbook, ["one"], {"done": 1})] * 2
 
 

@@ -202,9 +202,7 @@ def test_a_failed_gate_and_its_resume(fleet, clusters):
 def test_warn_lets_a_cold_host_through(fleet, clusters):
     for one in clusters.values():
         warm(one)
-    output, status = fleet.run(
-        per_host={"db3": {"cache_warmup_budget": "1MB"}}, cache_restart_gate="warn", cache_restart_primary="skip"
-    )
+    output, status = fleet.run(per_host={"db3": {"cache_warmup_budget": "1MB"}}, cache_restart_gate="warn", cache_restart_primary="skip")
     assert status == 0, output
     assert "less than min_residency of 30 %" in row(output, "db3")
     assert fleet.kept("db3")["state"] == "done" and fleet.kept("db3")["residency"] < 100 * LEFT

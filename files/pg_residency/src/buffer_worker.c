@@ -323,19 +323,26 @@ start_worker(const BufferTask *task)
 }
 
 const char *
-buffer_worker_run(int job, Oid database, bool with_shared,
+buffer_worker_run(int job, Oid database, bool with_shared, int patience,
 				  bool (*wait) (void *arg, long microseconds), void *arg, bool *is_template)
 {
 	BufferTask	task = {job, database, with_shared};
-	BackgroundWorkerHandle *handle = start_worker(&task);
+	int64		until = patience_until(patience);
+	BackgroundWorkerHandle *handle;
 	char		path[MAXPGPATH];
 	char	   *answer;
 	size_t		size;
 	pid_t		pid;
 
 	*is_template = false;
-	if (handle == NULL)
-		return "out of background worker slots";
+	/* parallel queries may occupy all slots, and leave them soon */
+	while ((handle = start_worker(&task)) == NULL)
+	{
+		if (patience_is_over(until))
+			return NO_SLOT;
+		if (wait(arg, 100000))
+			return NULL;
+	}
 	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
 		if (wait(arg, 10000))
 		{

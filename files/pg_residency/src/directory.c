@@ -85,13 +85,14 @@ try_lock(int fd, ResidencyLock which, int32 tag)
 int
 residency_lock(ResidencyLock which, int32 tag, int patience)
 {
+	int64		until = patience_until(patience);
 	int			fd;
 
 	if (MakePGDirectory(RESIDENCY_DIR) != 0 && errno != EEXIST)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not create directory \"%s\": %m", RESIDENCY_DIR)));
-	for (int waited = 0;; waited += LOCK_PAUSE)
+	for (;;)
 	{
 		/*
 		 * an OFD lock belongs to the open file: opening the file elsewhere in this process does not
@@ -101,7 +102,7 @@ residency_lock(ResidencyLock which, int32 tag, int patience)
 		if (try_lock(fd, which, tag))
 			return fd;
 		close(fd);
-		if (waited >= patience)
+		if (patience_is_over(until))
 			return -1;
 		sleep_or_wake(LOCK_PAUSE * 1000, PG_WAIT_EXTENSION);
 		CHECK_FOR_INTERRUPTS();

@@ -4,6 +4,7 @@
 #include "interrupts.h"
 
 #include <signal.h>
+#include <time.h>
 
 #include "compat.h"
 #include "libpq/pqsignal.h"
@@ -32,6 +33,27 @@ sleep_or_wake(long microseconds, uint32 wait_event)
 						 microseconds / 1000, wait_event);
 		ResetLatch(MyLatch);
 	}
+}
+
+static int64
+monotonic_milliseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int64
+patience_until(int milliseconds)
+{
+	return monotonic_milliseconds() + milliseconds;
+}
+
+bool
+patience_is_over(int64 until)
+{
+	return monotonic_milliseconds() >= until;
 }
 
 bool

@@ -14,6 +14,13 @@
 /* Sleeps for about that many microseconds; a signal ends the sleep. */
 extern void sleep_or_wake(long microseconds, uint32 wait_event);
 
+/*
+ * The time when a wait that begins now must end, and whether it has come.  A wait is not counted in
+ * sleeps, because any signal shortens a sleep, and not by the clock of the day, which may jump.
+ */
+extern int64 patience_until(int milliseconds);
+extern bool patience_is_over(int64 until);
+
 /* The wait() and blocked() of struct pc_loader for a session; `arg` is a wait event, uint32 *. */
 extern bool session_wait(void *arg, long microseconds);
 extern void session_blocked(void *arg, bool begins);

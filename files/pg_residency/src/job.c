@@ -25,6 +25,7 @@
 
 #define TERMINATED "the worker was terminated, for example by a server shutdown"
 #define CANCELED "canceled by residency_cancel()"
+#define REMOVED "the file of the job was removed"
 
 /* --- ending --- */
 
@@ -69,6 +70,9 @@ run_wait(void *arg, long microseconds)
 		if (!job_try_write(run->fd, &run->job))
 			end_job(run, JOB_FAILED,
 					psprintf("could not write the state of the job: %s", strerror(errno)));
+		/* without its file, residency_jobs and residency_cancel() cannot find it */
+		else if (!job_exists(run->job.job))
+			end_job(run, JOB_INTERRUPTED, REMOVED);
 		run->written_at = now;
 	}
 	return !job_is_alive(&run->job);
@@ -191,7 +195,7 @@ end_by_exit(int code, Datum arg)
 {
 	Run		   *run = (Run *) DatumGetPointer(arg);
 
-	if (!job_is_alive(&run->job) || !job_exists(run->job.job))
+	if (!job_is_alive(&run->job))
 		return;
 	end_job(run, JOB_INTERRUPTED, TERMINATED);
 	run->job.finished_at = GetCurrentTimestamp();
@@ -248,6 +252,8 @@ job_run(int number)
 						 run->job.snapshot[0] != '\0'
 						 ? psprintf("snapshot \"%s\"", run->job.snapshot) : "whole relations",
 						 run->job.job, job_state_name(run->job.state),
-						 run->job.total.resident, run->job.wanted, run->job.total.loaded)));
+						 run->job.total.resident, run->job.wanted, run->job.total.loaded),
+				  run->job.message[0] != '\0' ? errdetail("Message of the job: %s.",
+														  run->job.message) : 0));
 	MemoryContextSwitchTo(before);
 }

@@ -10,6 +10,9 @@
 #include "kernel/page_cache.h"
 #include "shared_buffers.h"
 
+/* milliseconds to wait for a background worker slot */
+#define SLOT_PATIENCE 10000
+
 static bool
 has_buffers(const struct sf_segment *segment)
 {
@@ -162,6 +165,7 @@ fill_databases(Run *run)
 	List	   *databases = databases_of(run);
 	bool		shared = list_member_oid(databases, InvalidOid);
 	List	   *left = NIL;
+	int			patience = SLOT_PATIENCE;
 	ListCell   *cell;
 
 	databases = list_delete_oid(databases, InvalidOid);
@@ -176,8 +180,11 @@ fill_databases(Run *run)
 		stage_again(run, database, shared);
 		if (run_must_end(run))
 			break;
-		problem = buffer_worker_run(run->job.job, database, shared, run->control.wait, run,
-									&is_template);
+		problem = buffer_worker_run(run->job.job, database, shared, patience, run->control.wait,
+									run, &is_template);
+		/* the next database will not find a free slot either */
+		if (problem != NULL && strcmp(problem, NO_SLOT) == 0)
+			patience = 0;
 		if (is_template)
 			left = lappend_oid(left, database);
 		if (problem == NULL)

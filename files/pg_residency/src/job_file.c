@@ -71,10 +71,19 @@ job_answer_path(int number, Oid database, char *path)
 	snprintf(path, MAXPGPATH, "%s/%s%d.%u", RESIDENCY_DIR, PLAN_PREFIX, number, database);
 }
 
+static void
+names_path_of(int number, char *path)
+{
+	snprintf(path, MAXPGPATH, "%s/%s%d.names", RESIDENCY_DIR, JOB_PREFIX, number);
+}
+
 char *
 job_names_path(int number)
 {
-	return psprintf("%s/%s%d.names", RESIDENCY_DIR, JOB_PREFIX, number);
+	char	   *path = palloc(MAXPGPATH);
+
+	names_path_of(number, path);
+	return path;
 }
 
 /* --- the head --- */
@@ -398,14 +407,19 @@ job_tidy(void)
 
 	while (count-- > 0)
 	{
-		/* a file without a state belongs to a killed starter, or is foreign */
-		if (kept == KEPT_JOBS || !job_read(numbers[count], &job))
-			job_remove(numbers[count]);
-		else
+		int			error = 0;
+
+		if (kept < KEPT_JOBS && job_try_read(numbers[count], &job, &error))
 		{
 			oldest = numbers[count];
 			kept++;
 		}
+		/*
+		 * A file without a state belongs to a killed starter, or is foreign.  A file that cannot be
+		 * opened may be a job's: the reason may be temporary, such as a lack of descriptors.
+		 */
+		else if (error == 0)
+			job_remove(numbers[count]);
 	}
 	/* no job is alive: all remaining plans belong to killed jobs */
 	remove_files_beginning(PLAN_PREFIX);
@@ -474,19 +488,38 @@ job_exists(int number)
 	char		path[MAXPGPATH];
 
 	job_path(number, path);
-	return access(path, F_OK) == 0;
+	return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
+/* removes a file; false, with a message in the log, when it remains */
+static bool
+try_remove(const char *path)
+{
+	if (unlink(path) == 0 || errno == ENOENT)
+		return true;
+	/* after a message, ereport() checks for interrupts, which may raise an error */
+	HOLD_INTERRUPTS();
+	ereport(LOG,
+			(errcode_for_file_access(),
+			 errmsg("could not remove file \"%s\": %m", path)));
+	RESUME_INTERRUPTS();
+	return false;
 }
 
 void
 job_remove(int number)
 {
 	char		path[MAXPGPATH];
+	bool		removed;
 
-	unlink(job_names_path(number));
-	job_forget_plan(number);
+	names_path_of(number, path);
+	removed = try_remove(path);
+	plan_path(number, path);
+	removed &= try_remove(path);
 	/* removed last: the other files are found by the number of an existing job */
 	job_path(number, path);
-	unlink(path);
+	if (removed)
+		(void) try_remove(path);
 }
 
 void
@@ -495,7 +528,7 @@ job_forget_plan(int number)
 	char		path[MAXPGPATH];
 
 	plan_path(number, path);
-	unlink(path);
+	(void) try_remove(path);
 }
 
 struct sf_segment *
@@ -507,9 +540,9 @@ job_plan_read(const Job *job)
 	return plan_read(path, job->plan_crc, job->segments);
 }
 
-/* false when the file does not exist or is incomplete */
+/* false when the file does not exist or is incomplete; or, with its errno, cannot be opened */
 static bool
-read_head(int number, Job *job)
+read_head(int number, Job *job, int *error)
 {
 	char		path[MAXPGPATH];
 	uint8		head[HEAD_BYTES];
@@ -517,15 +550,11 @@ read_head(int number, Job *job)
 	int			fd;
 
 	job_path(number, path);
-	fd = OpenTransientFile(path, O_RDONLY | PG_BINARY);
+	/* without O_NONBLOCK a FIFO would block until a writer opens it */
+	fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
+	*error = fd >= 0 || errno == ENOENT ? 0 : errno;
 	if (fd < 0)
-	{
-		if (errno == ENOENT)
-			return false;
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not open file \"%s\": %m", path)));
-	}
+		return false;
 	for (int i = 0; i < TRIES && !read_it; i++)
 	{
 		if (i > 0)
@@ -538,13 +567,13 @@ read_head(int number, Job *job)
 }
 
 bool
-job_read(int number, Job *job)
+job_try_read(int number, Job *job, int *error)
 {
 	JobState	before = JOB_INTERRUPTED;	/* not a state of a job that is alive */
 
 	for (;;)
 	{
-		if (!read_head(number, job))
+		if (!read_head(number, job, error))
 			return false;
 		if (!job_is_alive(job) ||
 			residency_is_locked(job->state == JOB_STARTING ? LOCK_START : LOCK_RESTORE, number))
@@ -558,6 +587,25 @@ job_read(int number, Job *job)
 	strlcpy(job->message, "the worker did not report a result: it was killed, or the server crashed",
 			sizeof(job->message));
 	return true;
+}
+
+bool
+job_read(int number, Job *job)
+{
+	int			error;
+	bool		read_it = job_try_read(number, job, &error);
+
+	if (error != 0)
+	{
+		char		path[MAXPGPATH];
+
+		job_path(number, path);
+		errno = error;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not open file \"%s\": %m", path)));
+	}
+	return read_it;
 }
 
 /* --- for sessions --- */

@@ -77,10 +77,13 @@ extern int	job_tidy(void);
 /* Gives the job a new number and creates its files; `lock` is the descriptor of LOCK_START. */
 extern int	job_create(Job *job, const RestorePlan *plan, int lock);
 
-/* Whether a job of that number exists. */
+/* Whether a job of that number exists; true when its directory cannot be searched. */
 extern bool job_exists(int number);
 
-/* Removes a job's files; raises no error. */
+/*
+ * Removes a job's files; raises no error.  If one cannot be removed, the job remains until the next
+ * attempt of job_tidy().
+ */
 extern void job_remove(int number);
 
 /* The numbers of the existing jobs, in ascending order. */
@@ -91,6 +94,9 @@ extern int *job_numbers(int *count);
  * live state but no worker holds its lock.
  */
 extern bool job_read(int number, Job *job);
+
+/* The same without an error for a file that cannot be opened: false, with its errno in `error`. */
+extern bool job_try_read(int number, Job *job, int *error);
 
 /*
  * Opens a job's file for its worker; it stays open until the process ends.  -1: the job does not

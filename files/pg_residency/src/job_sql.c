@@ -119,10 +119,18 @@ residency_job_list(PG_FUNCTION_ARGS)
 		Datum		values[JOB_COLUMNS];
 		bool		nulls[JOB_COLUMNS];
 		Job			job;
+		int			error;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!job_read(numbers[i], &job))
+		if (!job_try_read(numbers[i], &job, &error))
+		{
+			/* it hides no other job */
+			if (error != 0)
+				ereport(WARNING,
+						(errmsg("could not open the file of job %d: %s", numbers[i],
+								strerror(error))));
 			continue;
+		}
 		job_values(&job, values, nulls);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}

@@ -392,6 +392,7 @@ pg_residency_names_main(Datum unused)
 static BackgroundWorkerHandle *
 start_worker(const NamesTask *task, int patience)
 {
+	int64		until = patience_until(patience);
 	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
 
@@ -406,9 +407,9 @@ start_worker(const NamesTask *task, int patience)
 	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency names (database %u)",
 			 task->database);
 	strlcpy(worker.bgw_type, "pg_residency names", sizeof(worker.bgw_type));
-	for (int waited = 0; !RegisterDynamicBackgroundWorker(&worker, &handle); waited += 100)
+	while (!RegisterDynamicBackgroundWorker(&worker, &handle))
 	{
-		if (waited >= patience)
+		if (patience_is_over(until))
 			return NULL;
 		sleep_or_wake(100000, PG_WAIT_EXTENSION);
 		CHECK_FOR_INTERRUPTS();
@@ -420,12 +421,12 @@ start_worker(const NamesTask *task, int patience)
 static bool
 wait_for_worker(BackgroundWorkerHandle *handle)
 {
-	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PATIENCE);
+	int64		until = patience_until(PATIENCE);
 	pid_t		pid;
 
 	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
 	{
-		if (GetCurrentTimestamp() > end)
+		if (patience_is_over(until))
 			return false;
 		sleep_or_wake(100000, PG_WAIT_EXTENSION);
 		CHECK_FOR_INTERRUPTS();

@@ -37,9 +37,11 @@ refuse_second_job(void)
 	int			count;
 	int		   *numbers = job_numbers(&count);
 	Job			job;
+	int			error;
 
+	/* a file that cannot be read hides no job: only one worker gets LOCK_RESTORE */
 	while (count-- > 0)
-		if (job_read(numbers[count], &job) &&
+		if (job_try_read(numbers[count], &job, &error) &&
 			(job.state == JOB_RUNNING || job.state == JOB_WAITING))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
@@ -75,28 +77,31 @@ register_worker(int number)
 	return handle;
 }
 
-/* whether the worker runs the job or has ended it */
+/*
+ * Whether the worker runs the job or has ended it.  A job that cannot be read has not begun: if its
+ * file was removed or damaged, its worker ends.
+ */
 static bool
 wait_for_start(BackgroundWorkerHandle *handle, int number)
 {
-	Job			job;
-	pid_t		pid;
+	int64		until = patience_until(START_PATIENCE);
 
-	for (int waited = 0; waited < START_PATIENCE; waited += 10)
+	for (;;)
 	{
 		BgwHandleStatus status;
+		pid_t		pid;
+		Job			job;
+		int			error;
 
 		/* a shutdown terminates this session as well */
 		CHECK_FOR_INTERRUPTS();
 		status = GetBackgroundWorkerPid(handle, &pid);
-		if (!job_read(number, &job) || job.state != JOB_STARTING)
+		if (job_try_read(number, &job, &error) && job.state != JOB_STARTING)
 			return true;
-		if (status == BGWH_STOPPED || status == BGWH_POSTMASTER_DIED)
+		if (status == BGWH_STOPPED || status == BGWH_POSTMASTER_DIED || patience_is_over(until))
 			return false;
 		sleep_or_wake(10000, PG_WAIT_EXTENSION);
-		CHECK_FOR_INTERRUPTS();
 	}
-	return false;
 }
 
 /* a job that is being started */
@@ -121,13 +126,14 @@ give_up(int code, Datum arg)
 {
 	const Starting *starting = (const Starting *) DatumGetPointer(arg);
 	Job			job;
+	int			error;
 
 	if (starting->handle != NULL)
 		TerminateBackgroundWorker(starting->handle);
 	if (starting->number == 0)
 		return;
 	/* a job that has begun meanwhile records its own end */
-	if (job_read(starting->number, &job) && job.pid != 0)
+	if (job_try_read(starting->number, &job, &error) && job.pid != 0)
 		push_out_oldest(starting);
 	else
 		job_remove(starting->number);

@@ -5,11 +5,13 @@ use strict;
 use warnings;
 
 use Exporter qw(import);
+use IPC::Run;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(cached start_restore job last_job wait_for_job come_true restore wide_table signals crc32c craft_snapshot SUMS);
+our @EXPORT_OK = qw(session begin answer ask until_true postmaster begin_start);
 
 # of a job that is done
 use constant SUMS => 'settled = wanted AND wanted = resident + over_budget + gone + failed';
@@ -78,6 +80,72 @@ sub restore
 {
 	my ($node, $name, $options) = @_;
 	return wait_for_job($node, start_restore($node, $name, $options));
+}
+
+# A session that stays connected while no new one is accepted.
+sub session
+{
+	my ($node) = @_;
+	my %session = (in => '', out => '', err => '');
+	$session{psql} = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
+		'<', \$session{in}, '>', \$session{out}, '2>', \$session{err}, IPC::Run::timeout(600));
+	$session{pid} = ask(\%session, 'SELECT pg_backend_pid()');
+	return \%session;
+}
+
+sub begin
+{
+	my ($session, $sql) = @_;
+	$session->{out} = $session->{err} = '';
+	$session->{in} .= "$sql;\n\\echo (end)\n";
+	$session->{psql}->pump_nb;
+	return;
+}
+
+# its answer, or its error
+sub answer
+{
+	my ($session) = @_;
+	$session->{psql}->pump until $session->{out} =~ /\(end\)\n/;
+	my $answer = $session->{out} =~ s/\n?\(end\)\n//r;
+	# an error arrives through another pipe than the answer
+	$session->{psql}->pump_nb if $answer eq '';
+	return $answer ne '' ? $answer : $session->{err};
+}
+
+sub ask
+{
+	my ($session, $sql) = @_;
+	begin($session, $sql);
+	return answer($session);
+}
+
+sub until_true
+{
+	my ($what, $test) = @_;
+	for (my $until = time + 180; time < $until; sleep 0.02)
+	{
+		return if $test->();
+	}
+	die "never: $what";
+}
+
+sub postmaster
+{
+	my ($node) = @_;
+	my ($pid) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+	return $pid;
+}
+
+# the postmaster is stopped, so the session waits for a worker
+sub begin_start
+{
+	my ($node, $session, $watcher) = @_;
+	kill 'STOP', postmaster($node);
+	begin($session, q(SELECT residency_restore_start('small')));
+	until_true('the session waits for the worker',
+		sub { ask($watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = $session->{pid} AND wait_event_type = 'Extension'") eq '1'; });
+	return ask($watcher, 'SELECT max(job) FROM residency_jobs');
 }
 
 # lines of the log about a process that ended by a signal, except signals of the test

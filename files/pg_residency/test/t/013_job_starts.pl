@@ -7,11 +7,10 @@ use FindBin;
 use lib "$FindBin::RealBin/..";
 
 use File::Copy;
-use IPC::Run;
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
-use ResidencyTest;
+use ResidencyTest qw(:DEFAULT session begin answer ask until_true postmaster begin_start);
 use Test::More;
 use Time::HiRes qw(sleep time);
 
@@ -25,76 +24,12 @@ my $directory = $node->data_dir . '/pg_residency';
 my $alive = q(state IN ('starting', 'waiting', 'running'));
 my $list = q(SELECT string_agg(job::text, ',' ORDER BY job) FROM residency_jobs);
 
-# A session that stays connected while no new one is accepted.
-sub session
-{
-	my %session = (in => '', out => '', err => '');
-	$session{psql} = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
-		'<', \$session{in}, '>', \$session{out}, '2>', \$session{err}, IPC::Run::timeout(600));
-	$session{pid} = ask(\%session, 'SELECT pg_backend_pid()');
-	return \%session;
-}
-
-sub begin
-{
-	my ($session, $sql) = @_;
-	$session->{out} = $session->{err} = '';
-	$session->{in} .= "$sql;\n\\echo (end)\n";
-	$session->{psql}->pump_nb;
-	return;
-}
-
-# its answer, or its error
-sub answer
-{
-	my ($session) = @_;
-	$session->{psql}->pump until $session->{out} =~ /\(end\)\n/;
-	my $answer = $session->{out} =~ s/\n?\(end\)\n//r;
-	# an error arrives through another pipe than the answer
-	$session->{psql}->pump_nb if $answer eq '';
-	return $answer ne '' ? $answer : $session->{err};
-}
-
-sub ask
-{
-	my ($session, $sql) = @_;
-	begin($session, $sql);
-	return answer($session);
-}
-
-sub until_true
-{
-	my ($what, $test) = @_;
-	for (my $until = time + 180; time < $until; sleep 0.02)
-	{
-		return if $test->();
-	}
-	die "never: $what";
-}
-
-sub postmaster
-{
-	my ($pid) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
-	return $pid;
-}
-
 # of a process in /proc, as long as it exists
 sub command
 {
 	my ($process) = @_;
 	open(my $in, '<', "$process/cmdline") or return '';
 	return scalar(readline($in)) // '';
-}
-
-# the postmaster is stopped, so the session waits for a worker
-sub begin_start
-{
-	my ($session, $watcher) = @_;
-	kill 'STOP', postmaster();
-	begin($session, q(SELECT residency_restore_start('small')));
-	until_true('the session waits for the worker',
-		sub { ask($watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = $session->{pid} AND wait_event_type = 'Extension'") eq '1'; });
-	return ask($watcher, 'SELECT max(job) FROM residency_jobs');
 }
 
 sub ended
@@ -105,9 +40,9 @@ sub ended
 }
 
 # no server is left stopped
-END { kill 'CONT', postmaster() if -e $node->data_dir . '/postmaster.pid'; }
+END { kill 'CONT', postmaster($node) if -e $node->data_dir . '/postmaster.pid'; }
 
-my ($starter, $watcher, $other) = (session(), session(), session());
+my ($starter, $watcher, $other) = (session($node), session($node), session($node));
 
 # --- a session that reads jobs during their starts, slowly too, sees no running job as interrupted
 for my $poller ($watcher, $other)
@@ -146,9 +81,9 @@ my $canceled = 0;
 for (my $tries = 0; $canceled < 3 && $tries < 10; $tries++)
 {
 	my $before = ask($watcher, $list);
-	my $job = begin_start($starter, $watcher);
+	my $job = begin_start($node, $starter, $watcher);
 	kill 'STOP', $starter->{pid};
-	kill 'CONT', postmaster();
+	kill 'CONT', postmaster($node);
 	until_true("job $job begins", sub { ask($watcher, "SELECT state FROM residency_jobs WHERE job = $job") ne 'starting'; });
 	ask($watcher, "SELECT pg_cancel_backend($starter->{pid})");
 	kill 'CONT', $starter->{pid};
@@ -161,9 +96,9 @@ is($canceled, 3, 'three of them were');
 
 # --- after the worker has begun, the start cannot fail
 my $mode = (stat $directory)[2] & 07777;
-my $job = begin_start($starter, $watcher);
+my $job = begin_start($node, $starter, $watcher);
 chmod 0300, $directory or die "chmod: $!";
-kill 'CONT', postmaster();
+kill 'CONT', postmaster($node);
 my $started = answer($starter);
 chmod $mode, $directory or die "chmod: $!";
 is($started, $job, 'a start succeeds when its job has begun, whatever becomes of the directory');
@@ -207,19 +142,19 @@ is(ask($starter, q(SELECT residency_restore_start('small'))), $job + 1, 'nor doe
 ended($watcher, $job + 1);
 
 # --- a session killed while it starts a job: that job has ended, even while the next one starts
-$job = begin_start($starter, $watcher);
+$job = begin_start($node, $starter, $watcher);
 my $killed = $starter->{pid};
 kill 'KILL', $killed;
 until_true('the killed start is seen', sub { ask($watcher, "SELECT state FROM residency_jobs WHERE job = $job") eq 'interrupted'; });
-kill 'CONT', postmaster();
+kill 'CONT', postmaster($node);
 until_true('the server ends its sessions', sub { !kill 0, $watcher->{pid}; });
 $_->{psql}->kill_kill for ($starter, $watcher, $other);
 come_true($node, "SELECT state = 'interrupted' FROM residency_jobs WHERE job = $job") or die 'the server does not come back';
-($starter, $watcher) = (session(), session());
-my $next = begin_start($starter, $watcher);
+($starter, $watcher) = (session($node), session($node));
+my $next = begin_start($node, $starter, $watcher);
 is(ask($watcher, "SELECT string_agg(state, ',' ORDER BY job) FROM residency_jobs WHERE job IN ($job, $next)"), 'interrupted,starting',
 	'a job whose starter was killed is over, also while the next one starts');
-kill 'CONT', postmaster();
+kill 'CONT', postmaster($node);
 is(answer($starter), $next, 'which it does');
 is(ended($watcher, $next), 'done', 'and is done');
 $_->{psql}->kill_kill for ($starter, $watcher);
@@ -227,7 +162,7 @@ $_->{psql}->kill_kill for ($starter, $watcher);
 # --- a start is canceled before its worker runs: no later job gets its number, or that worker would take the job for its own
 $node->append_conf('postgresql.conf', 'post_auth_delay = 3');
 $node->restart;
-my ($first, $second) = (session(), session());
+my ($first, $second) = (session($node), session($node));
 my $why;
 for (1 .. 5)
 {
@@ -252,7 +187,7 @@ $node->append_conf('postgresql.conf', 'post_auth_delay = 0');
 $node->restart;
 
 # --- the file with the last number: of an older version, with the largest number, missing
-$starter = session();
+$starter = session($node);
 my $lock = "$directory/pgsql_tmp.lock";
 truncate($lock, 16) or die "truncate: $!";
 is(ask($starter, q(SELECT residency_restore_start('small'))), $next + 1, 'without a note the files of the jobs have the last number');

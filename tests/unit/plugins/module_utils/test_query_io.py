@@ -146,5 +146,6 @@ def test_a_child_of_another_user(monkeypatch):
 
     monkeypatch.setattr(_server_io, "_server_processes", lambda server: {POSTMASTER, IO_WORKER})
     monkeypatch.setattr(_server_io, "_read_bytes", refuse)
+    monkeypatch.setattr(_processes, "ended", lambda pid: False)
     with pytest.raises(ResidencyError, match=r"/proc/102/io is closed to user id \d+: a process of another user's is a child of PostgreSQL in /data"):
         _server_io.sample(SERVER)

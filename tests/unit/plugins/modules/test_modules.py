@@ -89,6 +89,27 @@ def test_every_module_that_logs_in_has_bad_input():
     assert set(yaml.safe_load(read("meta/runtime.yml"))["action_groups"]["residency"]) <= set(bad_input())
 
 
+def four_runs():
+    """The modules that tests of integration run four times, by ``four_runs("x", ...)`` of test_changes.py or ``four("x", ...)`` of playbook.py."""
+    found = set()
+    for path in glob.glob(os.path.join(ROOT, "tests/integration/test_*.py")):
+        tree = ast.parse(read(os.path.relpath(path, ROOT)))
+        names = {
+            statement.targets[0].id: statement.value for statement in tree.body
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+        }
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("four", "four_runs"):
+                module = call.args[0]
+                found.add(ast.literal_eval(names[module.id] if isinstance(module, ast.Name) else module))
+    return found
+
+
+def test_every_module_is_run_four_times():
+    """In check mode, really, in check mode again, really again: whether it says that it changes something, and whether it does."""
+    assert set(MODULES) - set(ON_THE_CONTROLLER) == four_runs()
+
+
 # --- an option of residency_restore ---
 
 

@@ -83,3 +83,11 @@ def test_what_look_has_seen():
     assert _adapters.out_at(ways, seen, True) == ["/t.yml", "lb1"] and _adapters.out_at(ways, seen, False) == ["lb1"]
     assert _adapters.in_traffic(ways, {}) == "" and _adapters.back_in(ways, {}) == [] and _adapters.places(ways, {}) == [{"kind": "/t.yml", "host": "db1"}]
     assert _adapters.in_traffic(_adapters.ways(VARIABLES, "db1"), seen) == "HAProxy on lb3", "who does not tell is not counted"
+
+
+def test_forgets():
+    """Of those that send the host traffic, and no others."""
+    ways = _adapters.ways(VARIABLES, "db1")
+    assert _adapters.forgets(ways, {"haproxy": [dict(HAPROXY, out=False)]}) == " (a reload of HAProxy loses the state without server-state-file)"
+    assert _adapters.forgets(ways, {"haproxy": [dict(HAPROXY, out=True)]}) == _adapters.forgets(ways, {}) == ""
+    assert _adapters.forgets(ways, {"pgbouncer": [{"host": "lb2", "out": False}]}) == "", "which does not forget"

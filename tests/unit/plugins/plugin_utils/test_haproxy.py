@@ -16,7 +16,13 @@ import time
 
 import pytest
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._adapters import file
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._haproxy import haproxy, haproxy_cut, haproxy_unfit
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._haproxy import haproxy, haproxy_cut, haproxy_question, haproxy_unfit
+
+
+def test_the_question():
+    place = {"host": "lb1", "socket": "/s", "backend": "read", "server": "db2"}
+    assert haproxy_question(place, []) == ["python3", "-I", "-", "/s"]
+    assert haproxy_question(place, ["idle", "30"]) == ["python3", "-I", "-", "/s", "read", "db2", "idle", "30"]
 
 
 def test_how_it_sees_a_host():

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+
 import pytest
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _install
 
@@ -111,3 +114,70 @@ def test_library_changed(owner, before, after, recorded, built, changed):
 )
 def test_restart(preload, required, preloaded, said):
     assert _install.restart(preload, required, preloaded) == said
+
+
+def test_databases():
+    assert _install.databases("air, sea", {"skipped": True}) == _install.databases(["air", "sea"], {"skipped": True}) == ["air", "sea"]
+    assert _install.databases(["all"], {"query_result": [{"datname": "air"}, {"datname": "a, b"}]}) == ["air", "a, b"]
+    assert _install.databases("all", {"query_result": []}) == []
+
+
+def test_no_control_file():
+    assert _install.no_control_file("/usr/share", "package", "pg-x") == (
+        "The server finds no control file: pg_residency.control is not in /usr/share. The package pg-x is for another server: set"
+        " cache_extension_package to the right one.")
+    for method in ("source", "deb"):
+        assert _install.no_control_file("/usr/share", method, "pg-x").endswith(" It was removed after this role had installed it: run the role again.")
+
+
+def sha256(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_digests(tmp_path):
+    (tmp_path / "sql").mkdir()
+    (tmp_path / "sql/x--1.sql").write_bytes(b"SELECT '\xe9'\r\n\n")
+    (tmp_path / "x.control").write_bytes(b"")
+    assert _install.digests(["sql/x--1.sql", "x.control"], str(tmp_path)) == "%s  sql/x--1.sql\n%s  x.control\n" % (
+        sha256(b"SELECT '\xe9'\r\n\n"), sha256(b""))
+    assert _install.digests([], str(tmp_path)) == ""
+
+
+@pytest.mark.parametrize(("owner", "record", "scripts", "right"), [
+    ("", "wanted", "there", True), ("a-package", "wanted", "there", False), ("", "another", "there", False), ("", "wanted", "another", False),
+    ("", "none", "none", False),
+])
+def test_up_to_date(owner, record, scripts, right):
+    sources = "aa  Makefile\nbb  x.control\ncc  sql/x--1.sql\ndd  src/sql.c\n"
+    there = "bb  x.control\ncc  x--1.sql\n"  # as sha256sum says it in their directory
+    known = {"wanted": sha256(b"wanted"), "there": sha256(there.encode())}
+    assert _install.up_to_date(owner, known.get(record, record), "wanted", known.get(scripts, scripts), sources) is right
+
+
+def test_apt_source():
+    key = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc=\n-----END PGP PUBLIC KEY BLOCK-----\n\n"
+    body = "Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc=\n -----END PGP PUBLIC KEY BLOCK-----\n"
+    begin = "# Written by the role pgfleet.cache.cache_extension\nTypes: deb\nURIs: https://x/pg\n"
+    assert _install.apt_source("https://x/pg", "trixie", "main, extra", key) == begin + "Suites: trixie\nComponents: main extra\n" + body
+    assert _install.apt_source("https://x/pg", "./", ["main"], key) == begin + "Suites: ./\n" + body
+
+
+def test_written_here():
+    def file(source, text):
+        return {"source": source, "content": base64.b64encode(text.encode()).decode()}
+
+    ours = file("/a", _install.apt_source("u", "./", "", "key"))
+    others = [file("/b", "Types: deb\n"), file("/c", "x" + _install.WRITTEN_HERE), {"failed": True, "msg": "file not found: /d"}]
+    assert _install.written_here([ours, *others, file("/e", _install.WRITTEN_HERE + "\xe9")]) == ["/a", "/e"]
+
+
+def test_with_key():
+    own = ["/etc/apt/sources.list.d/pgfleet.sources"]
+    assert _install.with_key(own) == own and _install.with_key([]) == []
+    assert _install.with_key(["/etc/yum.repos.d/pgfleet.repo"]) == ["/etc/yum.repos.d/pgfleet.repo", "/etc/pki/rpm-gpg/RPM-GPG-KEY-pgfleet"]
+
+
+def test_leftovers():
+    found = [{"path": "/elsewhere/pg_residency--0.1.0.sql"}, {"path": "/share/pg_residency.control"}]
+    assert _install.leftovers(found, "/share", ["/.", "/share/pg_residency.control"], "/lib/record") == ["/share/pg_residency--0.1.0.sql", "/lib/record"]
+    assert _install.leftovers([], "/share", [], "/lib/record") == ["/lib/record"]

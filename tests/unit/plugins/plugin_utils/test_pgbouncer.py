@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._pgbouncer import (
     pgbouncer,
     pgbouncer_console,
+    pgbouncer_ended,
     pgbouncer_not_paused,
     pgbouncer_not_resumed,
     pgbouncer_unfit,
@@ -62,3 +63,11 @@ def test_not_resumed():
     assert said.startswith("pgbouncer on lb1 was paused for the restart of db1 and could not be resumed: no.")
     assert "run 'RESUME shop' in its console now" in said
     assert "run 'RESUME' in its console now" in pgbouncer_not_resumed([{"rc": 1}], [dict(PLACE, database="")], "db1")
+
+
+@pytest.mark.parametrize(("answer", "ended"), [
+    ({"rc": 0}, True), ({"rc": 1, "stderr": "ERROR: database shop is not paused"}, True), ({"rc": 124}, True), ({"rc": 137}, True),
+    ({"unreachable": True, "msg": "no route"}, True), ({"rc": 1, "stderr": "the pooler starts"}, False), ({"failed": True, "msg": "no psql"}, False),
+])
+def test_another_attempt_to_resume(answer, ended):
+    assert pgbouncer_ended(answer) is ended

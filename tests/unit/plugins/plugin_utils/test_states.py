@@ -403,4 +403,10 @@ def test_a_place_is_known_by_all_that_its_kind_has(monkeypatch):
     ],
 )
 def test_saved_as(thin, saved):
-    assert _states.saved_as({"name": "auto", "generation": 7, "thin": thin, "digest": "ab", "wanted": 12}) == saved
+    snapshot = {"name": "auto", "generation": 7, "thin": thin, "digest": "ab", "wanted": 12}
+    assert _states.saved_as(snapshot) == saved and _states.saved_before(snapshot) == saved["snapshot"]
+
+
+def test_nothing_was_saved_before():
+    with pytest.raises(AnsibleFilterError, match="has saved: include that before the restart"):
+        _states.saved_before({})

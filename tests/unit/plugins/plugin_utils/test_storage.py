@@ -96,3 +96,11 @@ def test_sentence():
     assert _storage.sentence(turn, False) == "Waited for its turn at storage san1 behind a, b."
     assert _storage.sentence(turn, True) == "Would wait for its turn at storage san1 behind a, b."
     assert _storage.sentence(dict(turn, behind=list("abcdefg")), False).endswith(" behind a, b, c, d, e and 2 more.")
+
+
+@pytest.mark.parametrize(("host", "failure", "result", "task"), [
+    ("a", "", {}, "wait"), ("a", "", {"job": 5}, "wait"), ("b", "", {}, "nothing"), ("a", "refused", {}, "nothing"),
+    ("a", "", {"unreachable": True}, "nothing"),
+])
+def test_task_in_turn(host, failure, result, task):
+    assert _storage.task_in_turn({"wait": ["a"], "start": ["b"]}, host, failure, result) == task

@@ -1,0 +1,54 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Playbooks that are begun in the middle, and the role that is nothing without its playbook: one message, and nothing done."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from cluster import quick, thorough
+from conftest import HOSTS
+
+FIRST = "Check the hosts and their variables"
+PLAYBOOKS = ("rolling_restart", "install", "snapshot", "warmup", "cold_test")
+SOME = ("Reset the facts of an earlier run", "Read the state of each host", "Plan the rolling restart", "Check the traffic of the host")
+
+
+def refused(fleet, cluster, playbook, names):
+    before = cluster.sql("SELECT pg_postmaster_start_time()"), cluster.folder()
+    for name in names:
+        output, status = fleet.command("pgfleet.cache." + playbook, "--start-at-task", name)
+        text = " ".join(output.split())
+        assert status != 0 and "undefined" not in text and "has no attribute" not in text, output
+        assert "--start-at-task skipped the first task, '%s'" % FIRST in text or "nothing was done" in text, output
+        assert "is finished" not in text, output
+    assert (cluster.sql("SELECT pg_postmaster_start_time()"), cluster.folder()) == before
+
+
+@quick
+def test_a_rolling_restart(fleet, cluster):
+    refused(fleet, cluster, "rolling_restart", SOME)
+
+
+@thorough
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_with_any_task_but_the_first(fleet, cluster, playbook):
+    listed, status = fleet.command("pgfleet.cache." + playbook, "--list-tasks")
+    assert status == 0, listed
+    first, *others = list(dict.fromkeys(re.findall(r"^ {6}(\S.*?)\s*TAGS:", listed, re.MULTILINE)))
+    assert first == FIRST and len(others) > 4 and (playbook != "rolling_restart" or {*SOME} < {*others}), listed
+    refused(fleet, cluster, playbook, others)
+
+
+@pytest.mark.parametrize("entry_point", ["main", "look"])
+def test_the_role_without_its_playbook(fleet, entry_point):
+    role = {"name": "pgfleet.cache.cache_restart", "tasks_from": entry_point}
+    output, status = fleet.command(fleet.write([{"ansible.builtin.include_role": role}]))
+    text = " ".join(output.split())
+    assert status != 0 and "undefined" not in text, output
+    for host in HOSTS:
+        assert "The role cache_restart was not prepared for %s: run the playbook pgfleet.cache.rolling_restart instead" % host in text, output
