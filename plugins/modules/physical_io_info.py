@@ -28,7 +28,7 @@ extends_documentation_fragment:
 options:
   duration:
     description:
-      - Length of the window, from 1 second to 1 day, such as V(60s) or V(5 min). The units are s, min, h, d and w.
+      - Length of the window, from 1 second to 30 minutes, such as V(60s) or V(5 min). For a longer window, use O(state).
     type: str
   state:
     description:

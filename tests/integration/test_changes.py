@@ -356,6 +356,14 @@ def test_a_query_changes_nothing(cluster, four_runs):
         assert (result["query_result"], result["queries"]) == ([{"one": 1}], ["CHECKPOINT"])
 
 
+def test_a_window_changes_nothing(cluster, four_runs):
+    for result in four_runs("physical_io_info", (False,) * 4, duration="1s"):
+        assert result["window"]["seconds"] >= 1
+        assert result["reads"]["counted"] >= 0
+    for result in four_runs("physical_io_info", (False,) * 4, state="begin"):
+        assert result["reading"]["data_directory"] == cluster.data
+
+
 def changes(output):
     """Of the host; localhost has a line of its own."""
     return int(re.search(r"^db1 .*changed=(\d+)", output.split("PLAY RECAP")[1], re.MULTILINE).group(1))
