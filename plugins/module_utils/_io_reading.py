@@ -98,9 +98,10 @@ def foreign(pid: int, place: _proc.Cgroup) -> int:
     """Processes in its cgroup, or below, that are not of this server."""
     own = {process.pid for process in _processes.everyone() if pid in (process.pid, process.parent)}
     members = set()
-    for folder, dummy, files in os.walk(_proc.where(place.folder)):
+    top = _proc.where(place.folder)
+    for folder, dummy, files in os.walk(top):
         if "cgroup.procs" in files:
-            members.update(_proc.lines(os.path.join(folder, "cgroup.procs")))
+            members.update(_proc.lines(os.path.normpath(os.path.join(place.folder, os.path.relpath(folder, top), "cgroup.procs"))))
     return len({int(one) for one in members if one.isdigit()} - own)
 
 

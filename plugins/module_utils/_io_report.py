@@ -19,6 +19,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_
 NOISE = 1 << 20  # bytes that others may read without a word
 MOST_DATABASES = 20
 BEGUN = "The window has begun: give reading to state end."
+_SHORT = 100  # seconds: in a longer window, what PostgreSQL learns 1 s later is less than 1 %
 _LARGE = 1.5  # blocks: from here on, a request of a device is no single block
 
 Figures = Dict[str, Any]
@@ -172,7 +173,9 @@ def _others(window: Window, total: Optional[Counters], volumes: Optional[Counter
 
 
 def _named(name: str) -> Figures:
-    return {"device": name, "kind": _devices.kind_of(name), "alias": _devices.alias_of(name)}
+    """Of a device that went away, only the name is known."""
+    there = _devices.number_of_name(name) is not None
+    return {"device": name, "kind": _devices.kind_of(name) if there else None, "alias": _devices.alias_of(name)}
 
 
 def _device(counters: Optional[Counters], window: Window, names: Sequence[str], each: Sequence[Optional[Counters]] = ()) -> Figures:
@@ -212,6 +215,8 @@ def _remarks(
     found = []
     for reading, when in ((begun, "beginning"), (ended, "end")):
         found += _unsettled(reading, when)
+    if (begun.sessions.working or ended.sessions.working) and window.seconds is not None and window.seconds < _SHORT:
+        found.append("other sessions were at work, which report at most once per second: what PostgreSQL counted may be of 1 s more or less than this window")
     if window.charged is not None and window.charged.torn:
         found.append("processes of this server came and went faster than they could be counted: server_bytes may be too large or too small")
     found += _of_objects(window, ended.block_size)

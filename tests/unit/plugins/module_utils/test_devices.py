@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _devices, _io_reading, _proc
+from ansible_collections.pgfleet.cache.plugins.module_utils import _devices, _io_reading, _proc, _processes
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.machines import Machine
 
 
@@ -279,6 +279,14 @@ def test_no_cgroup_of_its_own(machine):
     assert _io_reading.cgroup(42, ["dm-0"]) is None
     machine.write("/proc/42/cgroup", "0::/elsewhere")
     assert _io_reading.cgroup(42, ["dm-0"]) is None
+
+
+def test_processes_of_others_in_the_cgroup(machine, monkeypatch):
+    layered(machine, V2)
+    machine.write("/sys/fs/cgroup/system.slice/postgresql.service/cgroup.procs", "42\n43\n77")
+    machine.write("/sys/fs/cgroup/system.slice/postgresql.service/below/cgroup.procs", "78")
+    monkeypatch.setattr(_processes, "everyone", lambda: [_processes.Process(pid, 1, parent, "postgres", "") for pid, parent in ((42, 1), (43, 42), (77, 1))])
+    assert _io_reading.foreign(42, _io_reading.cgroup_folder(42)) == 2
 
 
 def test_pressure_and_refaults(machine):

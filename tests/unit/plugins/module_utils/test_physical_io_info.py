@@ -266,11 +266,17 @@ def test_before_postgresql_16():
         (QUIET, Sessions(0, 1, 0, None, 0), "at the end 1 other session was idle for less than 10 s: what it read last in the window may be missing"),
         (Sessions(0, 2, 0, None, 0), QUIET, "at the beginning 2 other sessions were idle for less than 10 s: what they read last before the window"
          " may be counted"),
+        (Sessions(1, 0, 0, None, 0), QUIET, "other sessions were at work, which report at most once per second: what PostgreSQL counted may be of 1 s more"
+         " or less than this window"),
         (QUIET, Sessions(0, 0, 0, None, 1), "at the end 1 other session was without track_activities, and may not have reported all"),
     ],
 )
 def test_what_is_not_settled(begun, end, remark):
     assert report(replace(BEGUN, sessions=begun), replace(NEW, sessions=end))["remarks"] == [remark]
+
+
+def test_a_second_of_a_long_window_is_nothing():
+    assert report(end=replace(ended(seconds=200.0), sessions=Sessions(3, 0, 0, None, 0)))["remarks"] == []
 
 
 def test_remarks():
