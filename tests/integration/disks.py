@@ -65,7 +65,7 @@ class Disk:
         if os.path.exists("/sys/block/%s/loop/backing_file" % self.name):
             run("losetup", "--detach", self.device)
         for _attempt in range(50):  # until the kernel has let go of the file
-            if _control(_REMOVE, self.number):
+            if not os.path.exists("/sys/block/" + self.name) or _control(_REMOVE, self.number):
                 break
             time.sleep(0.1)
         if os.path.exists(self.file):
