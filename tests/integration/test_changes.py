@@ -303,6 +303,10 @@ def test_capabilities_are_this_host(cluster, as_postgres, login):
     [result] = as_postgres(task("residency_info", subset=["capabilities"], **login))
     found = result["capabilities"]
     assert found["locations"][0]["path"] == cluster.data
+    # lsblk goes down to the disks by itself
+    source = run_command("findmnt", "--noheadings", "--output", "SOURCE", "--target", cluster.data).strip()
+    below = run_command("lsblk", "--inverse", "--noheadings", "--raw", "--output", "NAME,TYPE", source).splitlines()
+    assert found["locations"][0]["disks"] == sorted({line.split()[0] for line in below if line.split()[1] in ("disk", "loop")})
     with open(cluster.data + "/postmaster.pid") as file:
         assert found["cgroup"]["pid"] == int(file.readline())
 
