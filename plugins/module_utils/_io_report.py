@@ -229,10 +229,10 @@ def _remarks(
             "the disks count %s less than the kernel charges to the processes: their data is elsewhere, or stored in less space"
             % human_bytes(window.charged.read_bytes - total.read_bytes)
         )
-    if total is not None and total.reads and total.read_bytes > _LARGE * ended.block_size * total.reads:
+    if total is not None and total.read_bytes > max(NOISE, _LARGE * ended.block_size * total.reads):
         found.append(
             "a read of the disks is of %s on average, and one that PostgreSQL counts of %s: compare bytes, the ratio is not the page cache's share"
-            % (human_bytes(total.read_bytes / total.reads), human_bytes(ended.block_size))
+            % (human_bytes(total.read_bytes / max(1, total.reads)), human_bytes(ended.block_size))
         )
     for name in disks:
         file = _devices.cached_file(name)
