@@ -18,7 +18,7 @@ demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
 .PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule
-.PHONY: test-cuts test-packages test-fleet test-cold test-tenant
+.PHONY: test-block-devices test-cuts test-packages test-fleet test-cold test-tenant
 test: ## what every change has to pass: all tests below or their heart, and the sum (root); about an hour
 	@HEART=1 MAJORS=18 BESIDE="lint extension fleet" build-tools/test unit sanity molecule majors -- integration
 
@@ -57,6 +57,9 @@ test-integration: ## modules and playbooks against throwaway clusters; logins, h
 
 test-cuts: ## CUTS=all CUTS_SEED=1 CUTS_TABLE=: a rolling restart that is ended after every task, and run again (root); hours
 	@CUTS=$(CUTS) build-tools/integration -k test_cuts
+
+test-block-devices: ## disks below LVM, LUKS, MD, multipath, NVMe and btrfs, in an emulated machine (root)
+	@build-tools/block_devices
 
 test-molecule: ## SCENARIO=default: two hosts with systemd, in Docker (root); COMMAND=converge, verify ...
 	@build-tools/molecule $(SCENARIO) $(COMMAND)

@@ -123,6 +123,7 @@ def _location(place: Place, mounts: List[_proc.Mount], directory: Optional[DataD
         "filesystem": mount.type if mount else None,
         "source": mount.source if mount else None,
         "device": _devices.name_of(device),
+        "disks": [] if device is None else _devices.disks_of(_devices.volumes_of(device, place.path, mounts)),
         "scheduler": _scheduler(device),
         "read_ahead_bytes": _read_ahead_bytes(device),
         "willneed_bytes": _willneed_bytes(device),

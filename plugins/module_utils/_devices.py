@@ -102,6 +102,13 @@ def layers_of(volumes: Sequence[str]) -> List[Layer]:
     return [Layer(name, kind_of(name), alias_of(name)) for name in _down(volumes)]
 
 
+def below(name: str, mounts: Sequence[_proc.Mount]) -> List[str]:
+    """The next layer; of a loop device the volumes that its file is on."""
+    file = _proc.text(_in_sys(name, "loop/backing_file"))
+    mount = _proc.mount_of(file, list(mounts)) if file is not None else None
+    return _below(name) if file is None or mount is None else volumes_of(mount.device, file, mounts)
+
+
 def counted_as(name: str) -> str:
     """As /proc/diskstats has the name: in /sys a name holds no slash."""
     return name.replace("!", "/")

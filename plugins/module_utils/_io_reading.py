@@ -18,6 +18,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import _devices, _pr
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 ATTEMPTS = 20  # to find the same processes before and after a count
+_DEEPEST = 16  # layers
 _SECTOR = 512  # in /proc/diskstats, whatever the device's own are
 
 
@@ -79,28 +80,33 @@ def cgroup_folder(pid: int) -> Optional[_proc.Cgroup]:
 
 
 def cgroup(pid: int, volumes: Sequence[str]) -> Optional[Dict[str, Served]]:
-    """By volume, what its cgroup was served; None where nothing is counted.
+    """By device, what its cgroup was served; None where nothing is counted.
 
-    The kernel counts a request again at each layer, also the one that a loop device sends for it to the disk of its file. So
-    only those at the volumes count, or without any those at devices that are on no other device.
+    The kernel counts a request again at each layer, also the one that a loop device sends for it to the disk of its file; but version 1 from
+    Linux 6.10 on only at devices that once had a limit. So of each volume the uppermost layer that is counted is taken, and without
+    volumes all devices that are on no other.
     """
     place = cgroup_folder(pid)
     counts = _by_number(place) if place else {}
     if not counts:
         return None
-    named = {number: name for name in volumes for number in [_devices.number_of_name(_devices.whole(name))] if number is not None}
-    if not named:
+    mounts = _proc.mounts()
+    named: Dict[str, str] = {}
+    for volume in volumes:
+        named.update(_counted_at(volume, counts, mounts))
+    if not volumes:
         named = {number: name for number in counts for name in [_devices.name_of(number)] if name is not None and _is_bottom(name)}
-    return {name: counts.get(number, Served(0, 0, 0, 0)) for number, name in named.items()}
+    return {name: counts[number] for number, name in named.items()}
 
 
 def foreign(pid: int, place: _proc.Cgroup) -> int:
     """Processes in its cgroup, or below, that are not of this server."""
     own = {process.pid for process in _processes.everyone() if pid in (process.pid, process.parent)}
     members = set()
-    for folder, dummy, files in os.walk(_proc.where(place.folder)):
+    top = _proc.where(place.folder)
+    for folder, dummy, files in os.walk(top):
         if "cgroup.procs" in files:
-            members.update(_proc.lines(os.path.join(folder, "cgroup.procs")))
+            members.update(_proc.lines(os.path.normpath(os.path.join(place.folder, os.path.relpath(folder, top), "cgroup.procs"))))
     return len({int(one) for one in members if one.isdigit()} - own)
 
 
@@ -159,6 +165,18 @@ def _server(postmaster: int) -> List[_processes.Process]:
     if not any(process.pid == postmaster for process in found):
         raise ResidencyError("PostgreSQL's process %d has ended meanwhile." % postmaster)
     return sorted(found, key=lambda process: (process.pid, process.started))
+
+
+def _counted_at(name: str, counts: Mapping[str, Served], mounts: Sequence[_proc.Mount], depth: int = 0) -> Dict[str, str]:
+    """Of a device, or else of those below it, by number."""
+    number = _devices.number_of_name(_devices.whole(name))
+    if number in counts and number is not None:
+        return {number: _devices.whole(name)}
+    found: Dict[str, str] = {}
+    if depth < _DEEPEST:
+        for below in _devices.below(name, mounts):
+            found.update(_counted_at(below, counts, mounts, depth + 1))
+    return found
 
 
 def _is_bottom(name: str) -> bool:

@@ -19,6 +19,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_
 NOISE = 1 << 20  # bytes that others may read without a word
 MOST_DATABASES = 20
 BEGUN = "The window has begun: give reading to state end."
+_SHORT = 100  # seconds: in a longer window, what PostgreSQL learns 1 s later is less than 1 %
 _LARGE = 1.5  # blocks: from here on, a request of a device is no single block
 
 Figures = Dict[str, Any]
@@ -172,7 +173,9 @@ def _others(window: Window, total: Optional[Counters], volumes: Optional[Counter
 
 
 def _named(name: str) -> Figures:
-    return {"device": name, "kind": _devices.kind_of(name), "alias": _devices.alias_of(name)}
+    """Of a device that went away, only the name is known."""
+    there = _devices.number_of_name(name) is not None
+    return {"device": name, "kind": _devices.kind_of(name) if there else None, "alias": _devices.alias_of(name)}
 
 
 def _device(counters: Optional[Counters], window: Window, names: Sequence[str], each: Sequence[Optional[Counters]] = ()) -> Figures:
@@ -212,6 +215,8 @@ def _remarks(
     found = []
     for reading, when in ((begun, "beginning"), (ended, "end")):
         found += _unsettled(reading, when)
+    if (begun.sessions.working or ended.sessions.working) and window.seconds is not None and window.seconds < _SHORT:
+        found.append("other sessions were at work, which report at most once per second: what PostgreSQL counted may be of 1 s more or less than this window")
     if window.charged is not None and window.charged.torn:
         found.append("processes of this server came and went faster than they could be counted: server_bytes may be too large or too small")
     found += _of_objects(window, ended.block_size)
@@ -224,10 +229,10 @@ def _remarks(
             "the disks count %s less than the kernel charges to the processes: their data is elsewhere, or stored in less space"
             % human_bytes(window.charged.read_bytes - total.read_bytes)
         )
-    if total is not None and total.reads and total.read_bytes > _LARGE * ended.block_size * total.reads:
+    if total is not None and total.read_bytes > max(NOISE, _LARGE * ended.block_size * total.reads):
         found.append(
             "a read of the disks is of %s on average, and one that PostgreSQL counts of %s: compare bytes, the ratio is not the page cache's share"
-            % (human_bytes(total.read_bytes / total.reads), human_bytes(ended.block_size))
+            % (human_bytes(total.read_bytes / max(1, total.reads)), human_bytes(ended.block_size))
         )
     for name in disks:
         file = _devices.cached_file(name)

@@ -114,7 +114,7 @@ def parsed(given: Mapping[str, Any]) -> Reading:
                 wal_reset=_text(statistics["wal_reset"]),
             ),
             sessions=_sessions(given["sessions"]),
-            charged=Charged(*_numbers(given["charged"][:3], 3), torn=bool(given["charged"][3])),
+            charged=_charged(given["charged"]),
             volumes=tuple(str(name) for name in given["volumes"]),
             disks=tuple(str(name) for name in given["disks"]),
             counters={str(name): Counters(*_numbers(one, len(Counters._fields))) for name, one in given["counters"].items()},
@@ -289,6 +289,11 @@ def _minus(new: Sequence[int], old: Sequence[int]) -> List[int]:
 
 def _grown(old: Optional[int], new: Optional[int]) -> Optional[int]:
     return new - old if old is not None and new is not None and new >= old else None
+
+
+def _charged(given: Sequence[Any]) -> Charged:
+    read, write, cancelled, torn = given
+    return Charged(int(read), int(write), int(cancelled), bool(torn))
 
 
 def _sessions(given: Sequence[Any]) -> Sessions:

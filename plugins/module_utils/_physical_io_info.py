@@ -37,7 +37,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._io_window import Da
 from ansible_collections.pgfleet.cache.plugins.module_utils._server_io import Server
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import parse_seconds
 
-LONGEST = 86400  # seconds
+LONGEST = 1800  # seconds: less than root waits for a process that works for it (_privileges.LONGEST_SILENCE)
 LARGEST_SETTLE = 60
 _PAUSE = 0.2  # seconds between two looks at the sessions
 
@@ -70,7 +70,7 @@ _WRITTEN_15 = "SELECT buffers_checkpoint + buffers_clean + buffers_backend AS wr
 _WAL = "SELECT wal_bytes::bigint AS bytes, stats_reset::text AS reset FROM pg_stat_wal"
 # idle_stats of 10 seconds, and some time to write them
 _SESSIONS = """
-SELECT count(*) FILTER (WHERE state NOT LIKE 'idle%' AND state <> 'disabled') AS working,
+SELECT count(*) FILTER (WHERE state NOT IN ('idle', 'idle in transaction', 'idle in transaction (aborted)', 'disabled')) AS working,
        count(*) FILTER (WHERE state = 'idle' AND state_change > clock_timestamp() - interval '10.5 s') AS pending,
        count(*) FILTER (WHERE state <> 'idle' AND xact_start IS NOT NULL) AS open,
        max(extract(epoch FROM clock_timestamp() - xact_start)) FILTER (WHERE state <> 'idle')::float8 AS oldest,
@@ -94,7 +94,7 @@ class Options:
 
 def check_options(options: Options) -> None:
     if options.duration is not None and not 1 <= options.seconds <= LONGEST:
-        raise ResidencyError("duration is %s: it must be from 1 s to 1 d." % options.duration.strip())
+        raise ResidencyError("duration is %s: it must be from 1 s to 30 min. For a longer window, use state begin and end." % options.duration.strip())
     if not 0 <= options.settle <= LARGEST_SETTLE:
         raise ResidencyError("settle is %d: it must be from 0 to %d." % (options.settle, LARGEST_SETTLE))
     if options.reading is not None and options.state != "end":
@@ -279,4 +279,3 @@ def _foreign(reading: Reading) -> Optional[int]:
     """Processes of others in the server's cgroup; None where there is no cgroup that counts."""
     place = _io_reading.cgroup_folder(reading.postmaster[0]) if reading.cgroup is not None else None
     return None if place is None else _io_reading.foreign(reading.postmaster[0], place)
-

@@ -28,7 +28,7 @@ extends_documentation_fragment:
 options:
   duration:
     description:
-      - Length of the window, from 1 second to 1 day, such as V(60s) or V(5 min). The units are s, min, h, d and w.
+      - Length of the window, from 1 second to 30 minutes, such as V(60s) or V(5 min). For a longer window, use O(state).
     type: str
   state:
     description:
@@ -66,7 +66,7 @@ notes:
   - Reads of others on the same disks are detected in bytes, from three counters that include each other, those of the disks, those of
     the volumes that the cluster's file systems are on, and those of the server's processes in C(/proc/<pid>/io). The kernel does not count requests
     by process. If the server has a cgroup of its own, RV(cgroup) has its requests, before the kernel merged them.
-  - The bytes in RV(writes.server_bytes) are counted when a process writes to the page cache. They reach the disk later, possibly after the window.
+  - The kernel counts RV(writes.server_bytes) when a process writes to the page cache. The bytes reach the disk later, possibly after the window.
 seealso:
   - module: pgfleet.cache.query_io
   - module: pgfleet.cache.page_cache_limit
@@ -283,7 +283,9 @@ writes:
       description: RV(writes.counted) divided by RV(writes.served).
       type: float
     server_bytes:
-      description: Bytes that the server's processes wrote to the page cache, without those that were removed before they reached a disk.
+      description:
+        - Bytes of the page cache that the server's processes made dirty, without those that were removed before they reached a disk. What
+          is written again before it reaches the disk counts once.
       type: int
   sample:
     counted: 1024

@@ -433,7 +433,7 @@ capabilities:
       sample: {total_bytes: 0, free_bytes: 0}
     locations:
       description:
-        - The data directory and each tablespace outside it, with file system and device, read-ahead, how much of one
+        - The data directory and each tablespace outside it, with file system, device and the disks below it, read-ahead, how much of one
           read-ahead request the kernel serves, and whether V(cachestat(2\)) is available and reports correct counts.
       type: list
       elements: dict
@@ -444,6 +444,7 @@ capabilities:
           filesystem: ext4
           source: /dev/vda
           device: vda
+          disks: [vda]
           scheduler: mq-deadline
           read_ahead_bytes: 8388608
           willneed_bytes: 8388608

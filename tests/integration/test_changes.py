@@ -316,6 +316,10 @@ def test_capabilities_are_this_host(cluster, as_postgres, login):
     [result] = as_postgres(task("residency_info", subset=["capabilities"], **login))
     found = result["capabilities"]
     assert found["locations"][0]["path"] == cluster.data
+    # lsblk goes down to the disks by itself
+    source = run_command("findmnt", "--noheadings", "--output", "SOURCE", "--target", cluster.data).strip()
+    below = run_command("lsblk", "--inverse", "--noheadings", "--raw", "--output", "NAME,TYPE", source).splitlines()
+    assert found["locations"][0]["disks"] == sorted({line.split()[0] for line in below if line.split()[1] in ("disk", "loop")})
     with open(cluster.data + "/postmaster.pid") as file:
         assert found["cgroup"]["pid"] == int(file.readline())
 
@@ -402,6 +406,21 @@ def test_a_package_is_assembled_once(cluster, ansible, tmp_path):
         assert keys(result) == documented("residency_package")
     assert [(one["changed"], one["verified"]) for one in results] == [(True, False), (True, True), (False, True), (False, True)]
     assert run_command("dpkg-deb", "--field", package, "Version").strip() == "0.3.0"
+
+
+def test_a_window_changes_nothing(cluster, four_runs):
+    for result in four_runs("physical_io_info", (False,) * 4, duration="1s"):
+        assert result["window"]["seconds"] >= 1
+        assert result["reads"]["counted"] >= 0
+    for result in four_runs("physical_io_info", (False,) * 4, state="begin"):
+        assert result["reading"]["data_directory"] == cluster.data
+
+
+def test_a_load(cluster, four_runs):
+    sizes = {"schemas": 1, "scale": "8M"}
+    four_runs("io_workload", (True, True, False, False), **sizes)
+    four_runs("io_workload", (False,) * 4, state="run", run_time="1s", **sizes)
+    four_runs("io_workload", (True, True, False, False), state="absent", **sizes)
 
 
 def changes(output):

@@ -42,6 +42,7 @@ def tasks(shop, database):
         ("cache_evict", {}),
         ("cache_evict", {"scope": "relation", "relations": ["goods"]}),
         ("query_io", {"query": "SELECT count(*) FROM goods WHERE good = 1"}),
+        ("physical_io_info", {"duration": "1s", "settle": 0}),
         ("server_query", {"query": "SELECT count(*) FROM pg_class WHERE oid = 1 AND relname LIKE 'x%'", "checkpoint": True}),
         ("residency_snapshot", {"name": "trap", "state": "absent"}),
     ]

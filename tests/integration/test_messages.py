@@ -23,8 +23,7 @@ from conftest import PASSWORD
 from playbook import documented, keys, task
 
 SNAPSHOT, RESTORE, INFO, EVICT = "residency_snapshot", "residency_restore", "residency_info", "cache_evict"
-IO = "query_io"
-LOAD = "io_workload"
+LOAD, IO, PHYSICAL = "io_workload", "query_io", "physical_io_info"
 MISSING = (
     "Extension pg_residency is not in database without: run the playbook pgfleet.cache.install first,"
     " or set login_db to the database that has it (in roles and playbooks pgfleet_login_db)."
@@ -33,6 +32,8 @@ MOMENT = (
     "it must be a date and time with a zone, such as '2026-11-21 06:00+01:00' or '2026-11-21 06:00 Europe/Berlin'."
 )
 NO_QUERY = "query 1 is not a query that only reads: it must be one SELECT, VALUES, TABLE or WITH. PostgreSQL says: "
+NO_READING = "reading is not what state begin has returned: register the result of that task, and give its key reading, with the same version of" \
+    " this collection."
 SEVERAL = "query 1 holds more than one statement: make each a separate query."
 
 BAD_INPUT = [
@@ -195,6 +196,16 @@ BAD_INPUT = [
     (IO, {"query": "SELECT 1", "login_db": "nowhere"}, "Cannot connect to PostgreSQL: *database \"nowhere\" does not exist."
      " Correct login_db."),
     (IO, {"query": "SELECT 1", "lock": "mine"}, "/dev/shm/pgfleet.cold_test is not held as 'mine', but by nobody."),
+    # a window
+    (PHYSICAL, {"duration": "soon"}, "duration is 'soon': it must be a duration such as 36h; the units are s, min, h, d and w."),
+    (PHYSICAL, {"duration": "0.5s"}, "duration is 0.5s: it must be from 1 s to 30 min. For a longer window, use state begin and end."),
+    (PHYSICAL, {"duration": "1h"}, "duration is 1h: it must be from 1 s to 30 min. For a longer window, use state begin and end."),
+    (PHYSICAL, {"state": "begin", "reading": {}}, "reading requires state end."),
+    (PHYSICAL, {"state": "end", "reading": {"format": 1}}, NO_READING),
+    (PHYSICAL, {"state": "end", "reading": {"format": "x"}}, NO_READING),
+    (PHYSICAL, {"duration": "1s", "settle": 61}, "settle is 61: it must be from 0 to 60."),
+    (PHYSICAL, {"duration": "1s", "login_db": "nowhere"}, "Cannot connect to PostgreSQL: *database \"nowhere\" does not exist."
+     " Correct login_db."),
 ]
 
 BY_PASSWORD = [

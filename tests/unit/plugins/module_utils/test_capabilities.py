@@ -12,6 +12,7 @@ import os
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _data_directory, _page_cache, _proc
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes import give, sleeper
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.machines import Machine
 
 
 @pytest.fixture
@@ -54,6 +55,19 @@ def test_nothing_there_is_no_error(tmp_path, system):
     assert place["mount"] is None
     assert place["cachestat"] is None
     assert place["willneed_bytes"] is None
+
+
+def test_disks_of_a_location(tmp_path, monkeypatch):
+    machine = Machine(str(tmp_path / "system"))
+    monkeypatch.setattr(_proc, "_SYSTEM", machine.root)
+    machine.disk("sda", "8:0")
+    machine.partition("sda1", "8:1", "sda")
+    machine.mapped("dm-0", "253:0", ["sda1"], "LVM-x", "vg-data")
+    machine.mount("253:0", "/data", "ext4", "/dev/mapper/vg-data")
+    place = _capabilities._location(_capabilities.Place("/data/main", None, "253:0"), _proc.mounts(), None)
+    assert (place["device"], place["disks"]) == ("dm-0", ["sda"])
+    place = _capabilities._location(_capabilities.Place("/data/main", None, None), _proc.mounts(), None)
+    assert (place["device"], place["disks"]) == (None, []), "root has not looked where it leads"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _devices, _io_reading, _proc
+from ansible_collections.pgfleet.cache.plugins.module_utils import _devices, _io_reading, _proc, _processes
 from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.machines import Machine
 
 
@@ -270,8 +270,18 @@ V1 = {
 def test_a_cgroup_counts_each_layer_and_we_one(machine, files):
     layered(machine, files)
     assert _io_reading.cgroup(42, ["dm-0"]) == {"dm-0": (6, 1000, 2, 12)}
-    assert _io_reading.cgroup(42, ["sda1"]) == {"sda1": (5, 1000, 1, 10)}, "the line is its disk's"
+    assert _io_reading.cgroup(42, ["sda1"]) == {"sda": (5, 1000, 1, 10)}, "the line is its disk's"
     assert _io_reading.cgroup(42, []) == {"sda": (5, 1000, 1, 10)}, "unknown: at the disks, and not again at loop devices"
+
+
+@pytest.mark.parametrize("volume", ["dm-0", "loop0"])
+def test_a_layer_without_a_count(machine, volume):
+    """Linux 6.10 counts for version 1 only at devices that once had a limit."""
+    layered(machine, {name: "\n".join(line for line in text.splitlines() if line[:1] not in "27") for name, text in V1.items()})
+    machine.write("/proc/42/cgroup", V1["/proc/42/cgroup"])
+    machine.write("/proc/self/mountinfo", V1["/proc/self/mountinfo"] + "\n40 1 8:1 / /data rw - ext4 /dev/sda1 rw")
+    assert _io_reading.cgroup(42, [volume]) == {"sda": (5, 1000, 1, 10)}
+    assert _io_reading.cgroup(42, ["sda1", volume]) == {"sda": (5, 1000, 1, 10)}, "once"
 
 
 def test_no_cgroup_of_its_own(machine):
@@ -279,6 +289,14 @@ def test_no_cgroup_of_its_own(machine):
     assert _io_reading.cgroup(42, ["dm-0"]) is None
     machine.write("/proc/42/cgroup", "0::/elsewhere")
     assert _io_reading.cgroup(42, ["dm-0"]) is None
+
+
+def test_processes_of_others_in_the_cgroup(machine, monkeypatch):
+    layered(machine, V2)
+    machine.write("/sys/fs/cgroup/system.slice/postgresql.service/cgroup.procs", "42\n43\n77")
+    machine.write("/sys/fs/cgroup/system.slice/postgresql.service/below/cgroup.procs", "78")
+    monkeypatch.setattr(_processes, "everyone", lambda: [_processes.Process(pid, 1, parent, "postgres", "") for pid, parent in ((42, 1), (43, 42), (77, 1))])
+    assert _io_reading.foreign(42, _io_reading.cgroup_folder(42)) == 2
 
 
 def test_pressure_and_refaults(machine):
