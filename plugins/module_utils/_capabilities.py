@@ -17,7 +17,7 @@ import os
 import re
 from contextlib import ExitStack, suppress
 from itertools import islice
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _page_cache, _proc
 from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
@@ -78,8 +78,16 @@ def reclaim(pid: int) -> Reclaim:
 
 def data_devices(data_directory: str) -> List[str]:
     """The block devices right below the data directory and its tablespaces, as /proc/diskstats calls them."""
-    names = [_device_name(place.device) for place in _places(data_directory, _look(data_directory)[0])]
-    return sorted({name for name in names if name is not None})
+    return sorted(name for name in _data_devices(data_directory) if name is not None)
+
+
+def all_data_on_devices(data_directory: str) -> bool:
+    """Whether data_devices() has those of all places: a file system in memory, over others, over several devices or over the network has none."""
+    return None not in _data_devices(data_directory)
+
+
+def _data_devices(data_directory: str) -> Set[Optional[str]]:
+    return {_device_name(place.device) for place in _places(data_directory, _look(data_directory)[0])}
 
 
 # --- where the relations are ---
