@@ -230,6 +230,8 @@ def _run(session: Session, server: Server, backend: int, query: Query, timeout: 
         explained = _explain(session, query, statement, timeout)
         after = _server_io.sample(server)
         reads = _server_io.compare(before, after, server, backend)
+        reads.programs = _server_io.program_devices(backend)
+        reads.ahead = _server_io.read_ahead(reads.programs)
         session.rows(_OUR_PATH)
         others = _others.after(session, noted)
         return dict(_query_figures.figures(explained, reads, others, block_size, not_measured), plan=explained["Plan"])

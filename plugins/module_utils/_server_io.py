@@ -26,6 +26,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_
 ATTEMPTS = 20  # to find the same processes before and after a count
 _IO_WORKER = re.compile(r"\bio worker \d+")
 _SECTOR = 512  # in /proc/diskstats, whatever the device's own are
+LARGEST_PAGE = 1 << 16  # bytes of a page of memory, which one fault reads at least
 NOISE = 1 << 20  # bytes that others may read without a word: a log, a configuration file
 
 
@@ -76,7 +77,8 @@ class Reads:
     children_ended: bool = False
     elsewhere: Dict[str, Disk] = field(default_factory=dict)
     dead: bool = False  # as in Sample
-    programs: Optional[FrozenSet[str]] = frozenset()  # devices of the files that the backend has mapped; None if unknown
+    ahead: Optional[int] = None  # bytes that one fault may read; None if unknown
+    programs: Optional[FrozenSet[str]] = None  # devices of the files that the backend has mapped; None if unknown
 
     def charged(self, workers_launched: int) -> int:
         """Without workers of its own, none of the ended processes was the query's."""
@@ -87,19 +89,18 @@ class Reads:
         charged = self.charged(workers_launched)
         return charged if self.disk_bytes is None or self.dead else min(charged, self.disk_bytes)
 
-    def loaded_programs(self, workers_launched: int) -> bool:
-        """Reads of relations make no such faults."""
-        return self.faults > 0 or (workers_launched > 0 and self.faults_ended > 0)
-
     def least(self, workers_launched: int) -> int:
-        """As of_query(), less all that may have been programs'."""
-        found = self.of_query(workers_launched)
-        if not self.loaded_programs(workers_launched):
+        """As of_query(), less all that may have been programs': no read of a relation makes such a fault."""
+        found, charged = self.of_query(workers_launched), self.charged(workers_launched)
+        faults = self.faults + (self.faults_ended if workers_launched else 0)
+        limits = [charged]  # of what programs may have read
+        if faults == 0:
             return found
-        if self.programs is None or self.dead or self.programs & set(self.disk):
-            return 0
-        theirs = sum(disk.bytes for name, disk in self.elsewhere.items() if name in self.programs)
-        return min(found, max(0, self.charged(workers_launched) - theirs))
+        if self.ahead is not None:
+            limits.append(faults * self.ahead)
+        if self.programs is not None and not self.programs & set(self.disk) and not self.dead:
+            limits.append(sum(disk.bytes for name, disk in self.elsewhere.items() if name in self.programs))
+        return min(found, charged - min(limits))
 
     @property
     def disk_bytes(self) -> Optional[int]:
@@ -316,15 +317,26 @@ def _diskstats() -> List[List[str]]:
 
 
 def _counts(name: str, disks: Dict[str, Disk]) -> bool:
-    """Whether a device counts its reads: some kinds never do, and an administrator may have switched it off. A partition has its disk's switch."""
-    switch = next((text for text in (_proc.text("/sys/class/block/%s%s/queue/iostats" % (name, above)) for above in ("", "/..")) if text), "1")
-    return name in disks and disks[name].reads > 0 and switch.strip() != "0"
+    """Whether a device counts its reads: some kinds never do, and an administrator may have switched it off."""
+    return name in disks and disks[name].reads > 0 and _setting(name, "iostats") != "0"
+
+
+def _setting(name: str, setting: str) -> Optional[str]:
+    """Of a device's queue; a partition has that of its disk."""
+    return next((text for text in (_proc.text("/sys/class/block/%s%s/queue/%s" % (name, above, setting)) for above in ("", "/..")) if text), None)
 
 
 def _grown(before: Dict[str, Disk], after: Dict[str, Disk]) -> Dict[str, Disk]:
     return {
         name: Disk(disk.reads - before[name].reads, disk.bytes - before[name].bytes) for name, disk in after.items() if name in before
     }
+
+
+def read_ahead(names: Optional[FrozenSet[str]]) -> Optional[int]:
+    """Bytes that the kernel reads at most around a page of a mapped file. None if unknown."""
+    found = [_proc.number(_setting(name, "read_ahead_kb"), 1024) for name in names or ()]
+    known = [max(one, LARGEST_PAGE) for one in found if one is not None]
+    return max(known) if found and len(known) == len(found) else None
 
 
 def program_devices(pid: int) -> Optional[FrozenSet[str]]:

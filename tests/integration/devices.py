@@ -38,16 +38,21 @@ def device(folder, size, read_ahead_kb=None):
     run("truncate", "--size", str(size), image)
     run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-m", "0", image)
     node, name = _attach(folder, image)
+    setting = "/sys/block/%s/queue/read_ahead_kb" % name
+    with open(setting) as file:
+        former = file.read()
     try:
         try:
             run("mount", node, mount)
         finally:
             run("losetup", "--detach", node)  # now, if it is not mounted; else when it is no longer
         if read_ahead_kb is not None:
-            with open("/sys/block/%s/queue/read_ahead_kb" % name, "w") as file:
+            with open(setting, "w") as file:
                 file.write(str(read_ahead_kb))
         yield Device(name, mount)
     finally:
+        with open(setting, "w") as file:
+            file.write(former)
         run("umount", "--lazy", mount, check=False)
         os.unlink(node)
         os.unlink(image)

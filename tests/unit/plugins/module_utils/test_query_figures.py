@@ -94,6 +94,9 @@ ELSEWHERE = "90.0 MB came from other devices than the data's, such as program fi
         ({"elsewhere": {"sdb": Disk(9, 95 * MIB)}}, 10, "upper_bound", [NO_TELLING, ELSEWHERE]),
         # a third device says nothing of programs
         ({"elsewhere": {"sdb": Disk(9, 90 * MIB), "sdc": Disk(9, 900 * MIB)}}, 10, "exact", [ELSEWHERE]),
+        # seven faults read little, wherever from
+        ({"programs": frozenset(["sda"]), "disk": {"sda": Disk(9, 100 * MIB)}, "ahead": 131072}, 100, "exact", None),
+        ({"programs": frozenset(["sda"]), "disk": {"sda": Disk(9, 100 * MIB)}, "ahead": 8 * MIB}, 100, "upper_bound", [NO_TELLING]),
         # others read the data meanwhile
         ({"elsewhere": {"sdb": Disk(9, 90 * MIB)}, "disk": {"sda": Disk(9, 60 * MIB)}}, 60, "upper_bound",
          [NO_TELLING, "40.0 MB came from other devices than the data's, such as program files: they are not counted"]),
@@ -105,10 +108,10 @@ ELSEWHERE = "90.0 MB came from other devices than the data's, such as program fi
 )
 def test_programs_are_no_data(changed, device, certainty, remarks):
     """The processes are charged with 100 MB, the data's device has delivered 10."""
-    faults = 7 if remarks else 0
+    faults = 0 if remarks == [] else 7
     common = {"backend": 100 * MIB, "faults": faults, "programs": frozenset(["sdb"]), "disk": {"sda": Disk(9, 10 * MIB)}}
     found = figures(plan(1280), Reads(**dict(common, **changed)))
-    assert (found["device_bytes"], found["certainty"], found["remarks"]) == (device * MIB, certainty, remarks)
+    assert (found["device_bytes"], found["certainty"], found["remarks"]) == (device * MIB, certainty, remarks or [])
     assert found["elsewhere_bytes"] == (100 - device) * MIB
 
 
@@ -121,6 +124,11 @@ def test_the_devices_of_programs():
     mine = names.get((os.major(status.st_dev), os.minor(status.st_dev)))
     assert found is None if mine is None else mine in found
     assert _server_io.program_devices(999999999) is None
+    assert _server_io.read_ahead(None) is None and _server_io.read_ahead(frozenset(["none such"])) is None
+    setting = "/sys/class/block/%s/queue/read_ahead_kb" % mine
+    if os.path.exists(setting):  # a partition has its disk's
+        with open(setting, encoding="ascii") as file:
+            assert _server_io.read_ahead(frozenset([mine])) == max(65536, int(file.read()) * 1024)
 
 
 FOREIGN = {"Node Type": "Foreign Scan"}
