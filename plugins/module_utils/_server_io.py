@@ -71,6 +71,7 @@ class Reads:
     disk: Dict[str, Disk] = field(default_factory=dict)
     cgroup: Optional[int] = None
     gone: FrozenSet[Process] = frozenset()
+    born: FrozenSet[Process] = frozenset()
     torn: bool = False
     faults: int = 0  # of the backend
     faults_ended: int = 0  # of processes that have ended
@@ -178,6 +179,7 @@ def compare(before: Sample, after: Sample, server: Server, backend: int) -> Read
         else:
             reads.others += delta
     reads.gone = frozenset(process for process in before.read if process not in after.read)
+    reads.born = frozenset(process for process in after.read if process not in before.read)
     # what these had read by then is the postmaster's now, and was counted before
     reads.ended -= sum(before.read[process] for process in reads.gone)
     reads.disk = _grown(before.disks, after.disks)
@@ -212,14 +214,15 @@ def more_than_its_own(reads: Reads, workers_launched: int, others: Others, read_
     elif workers_launched and others.active:
         found.append("%d other session%s active, whose parallel workers could not be told from the query's" % (others.active, _were(others.active)))
     if ended or shared:
-        found += _came_and_went(others, read_by_workers, shared and not workers_launched and reads.children_ended and not reads.gone)
+        unseen = shared and not workers_launched and reads.children_ended and not reads.gone
+        found += _came_and_went(others, read_by_workers, unseen or (not found and len(reads.born) > 0))
     if reads.of_query(workers_launched) - reads.least(workers_launched) > NOISE:
         found.append("program files were read too, such as the library for JIT, and the devices cannot tell them from the data")
     return found
 
 
-def _came_and_went(others: Others, read_by_workers: int, ended: bool) -> List[str]:
-    """Others that no sample of the processes has, since they began after the first one and ended before the second one."""
+def _came_and_went(others: Others, read_by_workers: int, some: bool) -> List[str]:
+    """Others that began after the first sample of the processes, and may have ended before the second one. ``some``: there is one of any kind."""
     if others.came is None or others.blocks is None:
         return ["the server does not tell which sessions came and went meanwhile"]
     # beginning to work, a parallel worker reads a few blocks of catalogs
@@ -230,7 +233,7 @@ def _came_and_went(others: Others, read_by_workers: int, ended: bool) -> List[st
         )]
     if foreign > NOISE:
         return ["other processes of this server read %s and ended meanwhile" % human_bytes(foreign)]
-    return ["another process of this server began and ended meanwhile"] if ended else []
+    return ["another process of this server began or ended meanwhile"] if some else []
 
 
 def neither_more_nor_less(reads: Reads) -> List[str]:

@@ -165,24 +165,8 @@ def test_a_session_that_comes_and_goes(disk, measured, settings, method):
     assert "of which at most " in found["msg"]
 
 
-def test_a_background_worker_is_another(disk, measured):
-    """Its kind is none that every server has, and it is there when the query ends."""
-    disk.sql("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
-    cold(disk, METHODS[0])
-    try:
-        found, dummy = measured(
-            "SELECT count(filler), (SELECT pg_sleep(3)) FROM part", TOGETHER,
-            # in a session that stays away: it would be noticed itself
-            "SELECT autoprewarm_start_worker()",
-        )
-    finally:
-        disk.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'autoprewarm leader'")
-    assert found["certainty"] == "upper_bound"
-    assert any(re.search(r"\b1 other (session )?was active", remark) for remark in found["remarks"]), found["remarks"]
-
-
 def test_a_role_that_sees_no_other_session(disk, as_postgres):
-    cold(disk)
+    cold(disk, "sync")
     login = {"login_port": disk.port, "login_host": "127.0.0.1", "login_user": "app", "login_password": "app"}
     [result] = as_postgres(task(IO, query=PART, settings=TOGETHER, **login))
     assert not result.get("failed"), result["msg"]
@@ -199,7 +183,7 @@ def test_a_foreign_table(disk, measured):
         "CREATE USER MAPPING FOR postgres SERVER far; CREATE FOREIGN TABLE far_part (i int, filler text) SERVER far OPTIONS (table_name 'part')"
         % (disk.socket, disk.port)
     )
-    cold(disk)
+    cold(disk, "sync")
     found, delivered = measured("SELECT count(filler || 'x') FROM far_part", ALONE)
     assert delivered >= 0.95 * size(disk, "part")
     assert found["certainty"] == "lower_bound" and found["device_bytes"] <= MIB

@@ -154,7 +154,10 @@ def read(count, **changed):
          ["1 other process of this server ended, for which the I/O workers may have read"]),
         (read(9 * MIB, io_workers=9 * MIB), 0, Others(0, 1, 0), "upper_bound", [CAME]),
         (read(9 * MIB, io_workers=9 * MIB, children_ended=True), 0, ALONE, "upper_bound",
-         ["another process of this server began and ended meanwhile"]),
+         ["another process of this server began or ended meanwhile"]),
+        # a background worker without a database is in no view
+        (read(9 * MIB, ended=9 * MIB, born=GONE), 2, ALONE, "upper_bound", ["another process of this server began or ended meanwhile"]),
+        (read(9 * MIB, backend=9 * MIB, born=GONE), 0, ALONE, "exact", []),
         (read(9 * MIB, ended=9 * MIB, children_ended=True), 2, ALONE, "exact", []),
         (read(9 * MIB, ended=9 * MIB), 2, Others(None, 0, 0), "upper_bound",
          ["without pg_monitor other sessions cannot be seen, whose parallel workers could not be told from the query's"]),

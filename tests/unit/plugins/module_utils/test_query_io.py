@@ -60,7 +60,7 @@ def test_whose_reads_they_are():
     after = sample(counts, 1000 + 20, faults={100: Faults(1, 9, 950), 101: Faults(5)})
     reads = _server_io.compare(before, after, SERVER, BACKEND.pid)
     assert (reads.backend, reads.io_workers, reads.others, reads.ended) == (1, 3, 4 + 5, 7)
-    assert reads.gone == {ended}
+    assert (reads.gone, reads.born) == ({ended}, {born})
     assert reads.disk_bytes == 20
     assert reads.of_query(0) == 4, "no worker of its own: what has ended was another's"
     assert reads.of_query(2) == 11
