@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._cold_test import steps, summary
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._cold_test import established, relations, steps, summary
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._cold_test_report import locked, owner, table
 
 
 class FilterModule:
     def filters(self) -> Dict[str, Callable[..., Any]]:
         return {
-            "cold_test_steps": steps, "cold_test_summary": summary, "cold_test_owner": owner, "cold_test_locked": locked, "cold_test_table": table
+            "cold_test_steps": steps, "cold_test_relations": relations, "cold_test_established": established, "cold_test_summary": summary,
+            "cold_test_owner": owner, "cold_test_locked": locked, "cold_test_table": table,
         }

@@ -77,8 +77,17 @@ def reclaim(pid: int) -> Reclaim:
 
 def data_devices(data_directory: str) -> List[str]:
     """The block devices right below the data directory and its tablespaces, as /sys calls them."""
+    return sorted({name for names in _data_devices(data_directory) for name in names})
+
+
+def all_data_on_devices(data_directory: str) -> bool:
+    """Whether data_devices() has those of all places: a file system in memory, over others or over the network has none."""
+    return all(_data_devices(data_directory))
+
+
+def _data_devices(data_directory: str) -> List[List[str]]:
     mounts = _proc.mounts()
-    return sorted({name for place in places(data_directory) for name in _devices.volumes_of(place.device, place.path, mounts)})
+    return [_devices.volumes_of(place.device, place.path, mounts) for place in places(data_directory)]
 
 
 # --- where the relations are ---

@@ -33,6 +33,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_
 EXTENSION = "pg_residency"
 MINIMUM_VERSION = "0.3.0"  # what this collection's modules call
 CONNECT_TIMEOUT = 60  # seconds
+NUMERIC = 1700  # OID of the type
 LONGEST_QUERY = 500  # characters: a result stays small, however many segments a statement names
 
 Row = Dict[str, Any]
@@ -211,11 +212,26 @@ class Session:
         self.command(sql)
         self.record(sql)
 
-    def command(self, sql: str) -> None:
-        """Run a statement that neither changes anything nor returns rows, such as BEGIN."""
+    def command(self, sql: str, users: bool = False) -> None:
+        """Run a statement that neither changes anything nor returns rows, such as BEGIN. One that has a text of the user's is sent unchanged."""
+        cursor = self._connection.cursor(**postgres.pg_cursor_args)
+        try:
+            if users:
+                self._execute(cursor, sql, None)
+            else:
+                cursor.execute(sql)
+        except postgres.psycopg.Error as error:
+            raise ResidencyError(_explain_statement(error)) from error
+        finally:
+            cursor.close()
+
+    def columns(self, sql: str) -> List[bool]:
+        """Whether each column of a statement's result is of variable length. Not prepared: FETCH has other columns each time."""
         cursor = self._connection.cursor(**postgres.pg_cursor_args)
         try:
             cursor.execute(sql)
+            # psycopg 2 has the precision of a numeric in place of its size
+            return [one[1] == NUMERIC or one[3] is None or one[3] == -1 for one in cursor.description or ()]
         except postgres.psycopg.Error as error:
             raise ResidencyError(_explain_statement(error)) from error
         finally:

@@ -55,6 +55,14 @@ def number(device: int) -> str:
     return "%d:%d" % (os.major(device), os.minor(device))
 
 
+def names() -> List[str]:
+    """Every block device of this kernel, as /sys calls it."""
+    try:
+        return sorted(os.listdir(_proc.where("/sys/class/block")))
+    except OSError:
+        return []
+
+
 def name_of(device: Optional[str]) -> Optional[str]:
     """The name of major:minor. None for the number of a file system without a block device of its own (tmpfs, overlay, NFS, btrfs)."""
     if device is None:

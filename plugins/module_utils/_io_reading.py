@@ -11,6 +11,7 @@ All of them only grow. What happened in a window is the difference of two readin
 from __future__ import annotations
 
 import os
+import time
 import re
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -18,6 +19,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import _devices, _pr
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 ATTEMPTS = 20  # to find the same processes before and after a count
+PAUSE = 0.01  # seconds until the parent of a process that has ended has taken note of it
 _DEEPEST = 16  # layers
 _SECTOR = 512  # in /proc/diskstats, whatever the device's own are
 
@@ -121,6 +123,9 @@ def charged(postmaster: int) -> Charged:
         except (FileNotFoundError, ProcessLookupError):
             continue
         except PermissionError as error:
+            if any(_processes.ended(process.pid) for process in processes):
+                time.sleep(PAUSE)
+                continue
             raise ResidencyError(
                 "%s is closed to user id %d: become the cluster's operating system user (become_user: postgres)." % (error.filename, os.geteuid())
             ) from None

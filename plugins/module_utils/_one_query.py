@@ -7,12 +7,14 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from contextlib import suppress
+from typing import List, Optional
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
-NOT_READING = "is not a query that only reads: it must be one SELECT, VALUES, TABLE or WITH. %s"
+NO_QUERY = "is not a query that only reads: it must be one SELECT, VALUES, TABLE or WITH."
+NOT_READING = NO_QUERY + " %s"
 
 # Opens the text as a read-only cursor, and does not run it. It needs a server with libxml, as all packages of PostgreSQL are;
 # others fail after the cursor was opened, with the SQLSTATE of what is not supported.
@@ -33,6 +35,26 @@ def refusal(session: Session, text: str) -> Optional[str]:
             return "holds more than one statement: make each a separate query."
         return NOT_READING % error
     return None
+
+
+def columns(session: Session, text: str) -> Optional[List[bool]]:
+    """Whether each column of the query's result is of variable length; None if it is no SELECT, VALUES, TABLE or WITH.
+
+    After refusal(), which lets SHOW, EXPLAIN and others pass that return rows, too. Runs in a transaction, and leaves it as it was. Other
+    errors than the parser's are the server's.
+    """
+    session.command("SAVEPOINT pgfleet_query")
+    try:
+        # the parser accepts nothing else after FOR; the cursor is planned, and not run
+        session.command("DECLARE pgfleet_query NO SCROLL CURSOR FOR " + text, users=True)
+        return session.columns("FETCH 0 FROM pgfleet_query")
+    except ResidencyError as error:
+        if (sqlstate(error.__cause__) or "")[:2] != "42":
+            raise
+        return None
+    finally:
+        with suppress(ResidencyError):  # the connection is gone, or the transaction was ended by an error that is raised
+            session.command("ROLLBACK TO pgfleet_query")
 
 
 def _opens(session: Session, text: str) -> Optional[str]:

@@ -16,31 +16,32 @@ import errno
 import os
 import pwd
 import stat
+import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _host_lock, _one_query, _privileges, _server_io
+from ansible_collections.pgfleet.cache.plugins.module_utils import (
+    _host_lock,
+    _one_query,
+    _others,
+    _privileges,
+    _query_figures,
+    _server_io,
+    _toast,
+)
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import MEANING, Row, Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._server_io import Reads, Server
-from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_percent, human_seconds, percent
+from ansible_collections.pgfleet.cache.plugins.module_utils._server_io import Server
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_percent, human_seconds
 
 LARGEST_REPEAT = 1000
 LARGEST_FILE = 1024 * 1024  # bytes of a file with a query
 LARGEST_TIMEOUT = 2147483  # seconds; the server counts milliseconds in 32 bits
 
 _EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, TIMING, VERBOSE, SETTINGS, FORMAT JSON) "
+_EXPLAIN_RESULT = "EXPLAIN (ANALYZE, BUFFERS, TIMING, VERBOSE, SETTINGS, SERIALIZE TEXT, FORMAT JSON) "
 _EXPLAIN_ONLY = "EXPLAIN (VERBOSE, SETTINGS, FORMAT JSON) "
-
-# Whoever was at work since then: its state, or one of its queries, has begun after it.
-_ACTIVE = """
-SELECT count(*) FILTER (WHERE state = 'active' OR state_change >= %s::timestamptz OR backend_start >= %s::timestamptz) AS active,
-       bool_and(state IS NOT NULL) AS seen
-FROM pg_stat_activity
-WHERE backend_type IN ('client backend', 'autovacuum worker', 'parallel worker') AND pid <> pg_backend_pid()
-      AND leader_pid IS DISTINCT FROM pg_backend_pid()
-"""
 
 _OUR_PATH = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
 # Rights that a function can turn into all others
@@ -71,9 +72,7 @@ SELECT (SELECT string_agg(DISTINCT name, ', ' ORDER BY name) FROM roles WHERE NO
 WHERE EXISTS (SELECT FROM pg_roles AS p WHERE (p.rolsuper OR p.rolcreaterole OR p.rolname = ANY (%s::name[])) AND pg_has_role(p.oid, 'MEMBER'))
 """
 
-_COUNTS = tuple(
-    "%s_%s" % (layer, what) for layer in ("shared", "local", "temp") for what in ("hit", "read") if (layer, what) != ("temp", "hit")
-)
+_HOW_SURE = {"exact": "", "upper_bound": "at most ", "lower_bound": "at least ", "unknown": "perhaps "}
 _NOTHING_SHOWN = "its message may hold values of rows; see the server's log"
 
 
@@ -152,7 +151,8 @@ def measure(session: Session, options: Options, queries: List[Query], check_mode
     listening = session.peer()
     server = _server_io.server_of(backend, None if listening is None else listening.pid)
     facts = session.only_row(
-        "SELECT current_setting('server_version') AS version, current_setting('io_method', true) AS io_method,"
+        "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number,"
+        " current_setting('io_method', true) AS io_method,"
         " current_setting('block_size')::int AS block_size, current_database() AS database,"
         " (SELECT s.setting::int FROM pg_settings AS s WHERE s.name = 'shared_buffers') AS shared_buffers"
     )
@@ -170,16 +170,17 @@ def measure(session: Session, options: Options, queries: List[Query], check_mode
         for number in range(1, (1 if check_mode else options.repeat) + 1):
             for query in queries:
                 try:
-                    run = _run(session, server, backend, query, options.timeout, check_mode)
+                    if check_mode:
+                        run = _planned(session, query, options.timeout)
+                    else:
+                        run = _run(session, server, backend, query, options.timeout, facts["number"], facts["block_size"])
                 except ResidencyError as error:
                     error.result = dict(result, **error.result)
                     raise
                 run.update(name=query.name, repetition=number)
-                if not check_mode:
-                    run.update(_figures(run.pop("explained"), run.pop("reads"), run.pop("active"), facts["block_size"]))
                 if not options.plan:
                     run["plan"] = None
-                result["runs"].append({key: run.get(key) for key in RUN_KEYS})
+                result["runs"].append({key: run.get(key) for key in _query_figures.RUN_KEYS})
     result["msg"] = _message(result, check_mode)
     return result
 
@@ -199,32 +200,6 @@ def empty_result() -> Dict[str, Any]:
     }
 
 
-RUN_KEYS = (
-    "name",
-    "repetition",
-    "milliseconds",
-    "planning_milliseconds",
-    *_COUNTS,
-    "planning_read",
-    "read_milliseconds",
-    "workers_launched",
-    "read_bytes",
-    "device_bytes",
-    "page_cache_bytes",
-    "page_cache_percent",
-    "over_read_bytes",
-    "certainty",
-    "remarks",
-    "backend_bytes",
-    "io_worker_bytes",
-    "ended_bytes",
-    "other_bytes",
-    "disks",
-    "cgroup_bytes",
-    "plan",
-)
-
-
 def _refuse_strangers(session: Session, database: str, trusted: Sequence[str]) -> None:
     """A login role without such rights runs what it runs each day."""
     found = session.row(_STRANGERS, (list(trusted), list(trusted), _POWERS)) or {"names": None, "unknown": None}
@@ -238,43 +213,63 @@ def _refuse_strangers(session: Session, database: str, trusted: Sequence[str]) -
         )
 
 
-def _run(session: Session, server: Server, backend: int, query: Query, timeout: int, check_mode: bool) -> Dict[str, Any]:
-    session.command("BEGIN READ ONLY")
+def _planned(session: Session, query: Query, timeout: int) -> Dict[str, Any]:
     try:
-        # without the right to set it there is no timing, unless the server's own setting is on
-        began = session.only_row("SELECT clock_timestamp()::text AS now")["now"]
-        _set(session, query, "track_io_timing", query.settings.get("track_io_timing", "on"))
-        for name in MEANING:
-            session.command("SET LOCAL %s TO DEFAULT" % name)
-        for name, value in dict({"statement_timeout": "%ds" % timeout}, **query.settings).items():
-            _set(session, query, name, value)
-        session.command("SET LOCAL standard_conforming_strings TO on")  # the same for the check and for the run
-        _require_query(session, query, timeout)
-        if check_mode:
-            return {"plan": _explain(session, query, _EXPLAIN_ONLY, timeout)["Plan"]}
-        before = _server_io.sample(server)
-        explained = _explain(session, query, _EXPLAIN, timeout)
-        after = _server_io.sample(server)
-        session.rows(_OUR_PATH)
-        row = session.only_row(_ACTIVE, (began, began))
-        active = row["active"] if row["seen"] is not False else None
-        return {
-            "explained": explained,
-            "plan": explained["Plan"],
-            "reads": _server_io.compare(before, after, server, backend),
-            "active": active,
-        }
+        _begin(session, query, timeout)
+        return {"plan": _explain(session, query, _EXPLAIN_ONLY + query.text, timeout)["Plan"]}
     finally:
         _roll_back(session)
 
 
-def _require_query(session: Session, query: Query, timeout: int) -> None:
+def _run(session: Session, server: Server, backend: int, query: Query, timeout: int, version: int, block_size: int) -> Dict[str, Any]:
+    noted = _others.before(session, version)
+    try:
+        columns = _begin(session, query, timeout)
+        statement, not_measured = _statement(session, query.text, columns, version)
+        before = _server_io.sample(server)
+        explained = _explain(session, query, statement, timeout)
+        after = _server_io.sample(server)
+        reads = _server_io.compare(before, after, server, backend)
+        reads.programs = _server_io.program_devices(backend)
+        reads.ahead = _server_io.read_ahead(reads.programs)
+        session.rows(_OUR_PATH)
+        others = _others.after(session, noted)
+        return dict(_query_figures.figures(explained, reads, others, block_size, not_measured), plan=explained["Plan"])
+    finally:
+        _roll_back(session)
+
+
+def _statement(session: Session, text: str, columns: List[bool], version: int) -> Tuple[str, List[str]]:
+    """Of a run that reads what a client would, and what it could not be made to read."""
+    if version >= _toast.SERIALIZES:
+        return _EXPLAIN_RESULT + text, []
+    if not any(columns):
+        return _EXPLAIN + text, []
+    for reading in _toast.readings(text, columns):
+        if _one_query.columns(session, reading) is not None:
+            return _EXPLAIN + reading, []
+    return _EXPLAIN + text, [_toast.NOT_MEASURED]
+
+
+def _begin(session: Session, query: Query, timeout: int) -> List[bool]:
+    """Begin the query's transaction, with its settings, and refuse what is no query that only reads; the columns of its result."""
+    session.command("BEGIN READ ONLY")
+    # without the right to set it there is no timing, unless the server's own setting is on
+    _set(session, query, "track_io_timing", query.settings.get("track_io_timing", "on"))
+    for name in MEANING:
+        session.command("SET LOCAL %s TO DEFAULT" % name)
+    for name, value in dict({"statement_timeout": "%ds" % timeout}, **query.settings).items():
+        _set(session, query, name, value)
+    session.command("SET LOCAL standard_conforming_strings TO on")  # the same for the check and for the run
+    began = time.monotonic()
     try:
         refused = _one_query.refusal(session, query.text)
+        columns = None if refused else _one_query.columns(session, query.text)
     except ResidencyError as error:
-        raise ResidencyError(_failure(query, error, timeout)) from error
-    if refused:
-        raise ResidencyError("%s %s" % (query.name, refused))
+        raise ResidencyError(_failure(query, error, timeout, time.monotonic() - began)) from error
+    if refused or columns is None:
+        raise ResidencyError("%s %s" % (query.name, refused or _one_query.NO_QUERY))
+    return columns
 
 
 def _roll_back(session: Session) -> None:
@@ -294,74 +289,30 @@ def _set(session: Session, query: Query, name: str, value: str) -> None:
         raise ResidencyError("Setting %s of %s: %s" % (name, query.name, error)) from error
 
 
-def _explain(session: Session, query: Query, explain: str, timeout: int) -> Dict[str, Any]:
-    statement = explain + query.text
+def _explain(session: Session, query: Query, statement: str, timeout: int) -> Dict[str, Any]:
     session.record(statement, None)
+    began = time.monotonic()
     try:
         rows = session.rows(statement, None)
     except ResidencyError as error:
-        raise ResidencyError(_failure(query, error, timeout)) from error
+        raise ResidencyError(_failure(query, error, timeout, time.monotonic() - began)) from error
     explained: Dict[str, Any] = next(iter(rows[0].values()))[0]
     return explained
 
 
-def _failure(query: Query, error: ResidencyError, timeout: int) -> str:
+def _failure(query: Query, error: ResidencyError, timeout: int, seconds: float) -> str:
     cause = error.__cause__
     state = sqlstate(cause)
     if state is None:
         return "%s: %s" % (query.name, error)
     if state == "25006":
         return "%s %s" % (query.name, _one_query.NOT_READING % error)
-    if state == "57014":
+    # somebody may have canceled it, and the settings may have a timeout of their own
+    if state == "57014" and "statement_timeout" not in query.settings and seconds >= timeout:
         return "%s did not end within timeout of %s." % (query.name, human_seconds(timeout))
     if state[:2] in ("21", "22", "23", "38", "39", "P0", "XX"):
         return "%s failed with SQLSTATE %s (%s): %s." % (query.name, state, type(cause).__name__, _NOTHING_SHOWN)
     return "%s: %s" % (query.name, error)
-
-
-def _figures(explained: Dict[str, Any], reads: Reads, active: Optional[int], block_size: int) -> Dict[str, Any]:
-    plan, planning = explained["Plan"], explained.get("Planning", {})
-    figures: Dict[str, Any] = {count: plan.get(_buffers(count), 0) for count in _COUNTS}
-    workers = sum(node.get("Workers Launched", 0) for node in _nodes(plan))
-    # catalogs that planning read came the same way
-    read = sum(figures[count] for count in _COUNTS if count.endswith("_read")) + planning.get("Shared Read Blocks", 0)
-    device = reads.of_query(workers)
-    doubts = _server_io.doubts(reads, workers, active)
-    counted = read * block_size
-    page_cache = max(0, counted - device)
-    figures.update(
-        milliseconds=explained["Execution Time"],
-        planning_milliseconds=explained["Planning Time"],
-        planning_read=planning.get("Shared Read Blocks", 0),
-        read_milliseconds=_read_milliseconds(plan),
-        workers_launched=workers,
-        read_bytes=counted,
-        device_bytes=device,
-        page_cache_bytes=page_cache,
-        page_cache_percent=percent(page_cache, counted) if counted else None,
-        over_read_bytes=max(0, device - counted),
-        certainty="unknown" if reads.disk_bytes is None else "upper_bound" if doubts else "exact",
-        remarks=doubts + _server_io.cross_check(reads, device),
-        **_server_io.as_result(reads)
-    )
-    return figures
-
-
-def _buffers(count: str) -> str:
-    layer, what = count.split("_")
-    return "%s %s Blocks" % (layer.capitalize(), what.capitalize())
-
-
-def _read_milliseconds(plan: Dict[str, Any]) -> Optional[float]:
-    """Up to 16 one figure for shared and local blocks; None where track_io_timing is off."""
-    found = [plan[key] for key in ("I/O Read Time", "Shared I/O Read Time", "Local I/O Read Time", "Temp I/O Read Time") if key in plan]
-    return round(sum(found), 3) if found else None
-
-
-def _nodes(plan: Dict[str, Any]) -> Iterator[Dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from _nodes(child)
 
 
 def _message(result: Dict[str, Any], check_mode: bool) -> str:
@@ -369,8 +320,9 @@ def _message(result: Dict[str, Any], check_mode: bool) -> str:
     if check_mode:
         return "Would run %s." % ", ".join(run["name"] for run in runs)
     last = runs[-1]
-    text = "%s: %s, read %s, of which %s came from the device" % (
-        last["name"], human_seconds(last["milliseconds"] / 1000), human_bytes(last["read_bytes"]), human_bytes(last["device_bytes"])
+    text = "%s: %s, read %s, of which %s%s came from the device" % (
+        last["name"], human_seconds(last["milliseconds"] / 1000), human_bytes(last["read_bytes"]), _HOW_SURE[last["certainty"]],
+        human_bytes(last["device_bytes"])
     )
     if last["page_cache_percent"] is not None:
         text += " and at least %s from the page cache" % human_percent(last["page_cache_percent"])

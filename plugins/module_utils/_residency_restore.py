@@ -501,10 +501,12 @@ def _plan(
         budget = min(budget, options.budget)
     total = selection.measurement.total
     fits = min(total.missing, max(0, budget) // BLOCK_BYTES)
-    buffers = _selection.missing_buffers(session, selection) if options.shared_buffers else 0
+    absent, room = _selection.buffers_not_there(session, selection) if options.shared_buffers else (0, 0)
+    buffers = min(absent, room)
     result.update(changed=fits > 0 or buffers > 0, budget_bytes=budget, over_budget=total.missing - fits)
     if options.shared_buffers:
-        result.update(buffers_wanted=_selection.wanted_buffers(selection))
+        wanted = _selection.wanted_buffers(selection)
+        result.update(buffers_wanted=wanted, buffers_resident=wanted - absent)
     if total.missing or buffers:
         session.require_execute("residency_restore_start(text, jsonb)")
         session.record(_START, _start_call(snapshot, selection, options))

@@ -229,7 +229,13 @@ def wanted_buffers(selection: Selection) -> int:
 
 
 def missing_buffers(session: Session, selection: Selection) -> int:
-    """About how many of them a job would bring back: counted by relation, and no more than there is room for."""
+    """About how many of them a job would bring back: no more than there is room for."""
+    absent, room = buffers_not_there(session, selection)
+    return min(absent, room)
+
+
+def buffers_not_there(session: Session, selection: Selection) -> Tuple[int, int]:
+    """About how many of them are in no buffer, counted by relation; and the unused buffers."""
     buffers = session.rows(
         "SELECT tablespace::bigint, database::bigint, relfilenumber::bigint, sum(blocks)::bigint AS blocks"
         " FROM @extschema@.residency_shared_buffers(false) GROUP BY tablespace, database, relfilenumber"
@@ -240,7 +246,7 @@ def missing_buffers(session: Session, selection: Selection) -> int:
         wanted[place_of(row)] = wanted.get(place_of(row), 0) + row["in_shared_buffers"]
     missing: int = sum(max(0, blocks - now.get(place, 0)) for place, blocks in wanted.items())
     unused: int = max(0, _caches.buffers_of_the_server(session) - sum(now.values()))
-    return min(missing, unused)
+    return missing, unused
 
 
 def expect(selection: Selection, budget_blocks: int) -> Dict[Place, int]:

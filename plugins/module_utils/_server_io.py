@@ -16,16 +16,18 @@ import os
 import re
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Set
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _io_reading, _page_cache, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _devices, _io_reading, _page_cache, _proc, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._others import Others
 from ansible_collections.pgfleet.cache.plugins.module_utils._processes import Process
-from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes
+from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_BYTES, human_bytes
 
 ATTEMPTS = 20  # to find the same processes before and after a count
 PAUSE = 0.01  # seconds until the parent of a process that has ended has taken note of it
 _IO_WORKER = re.compile(r"\bio worker \d+")
+LARGEST_PAGE = 1 << 16  # bytes of a page of memory, which one fault reads at least
 NOISE = 1 << 20  # bytes that others may read without a word: a log, a configuration file
 
 
@@ -40,12 +42,23 @@ class Server:
     data_directory: str
 
 
+class Faults(NamedTuple):
+    """Pages of mapped files, such as a program's, that had to be read when they were touched."""
+
+    own: int = 0
+    ended: int = 0  # of children that have ended
+    any_ended: int = 0  # those of the children's faults that needed no read: no process lives without
+
+
 @dataclass(frozen=True)
 class Sample:
     read: Dict[Process, int]  # bytes, by process
-    disks: Dict[str, Disk]
+    disks: Dict[str, Disk]  # of the data
     cgroup_bytes: Optional[int]
     torn: bool  # processes came and went all the time
+    faults: Dict[int, Faults] = field(default_factory=dict)  # by process id
+    elsewhere: Dict[str, Disk] = field(default_factory=dict)  # all other devices
+    dead: bool = False  # a place of the data is on no device that counts its reads
 
 
 @dataclass
@@ -59,11 +72,37 @@ class Reads:
     disk: Dict[str, Disk] = field(default_factory=dict)
     cgroup: Optional[int] = None
     gone: FrozenSet[Process] = frozenset()
+    born: FrozenSet[Process] = frozenset()
     torn: bool = False
+    faults: int = 0  # of the backend
+    faults_ended: int = 0  # of processes that have ended
+    children_ended: bool = False
+    elsewhere: Dict[str, Disk] = field(default_factory=dict)
+    dead: bool = False  # as in Sample
+    ahead: Optional[int] = None  # bytes that one fault may read; None if unknown
+    programs: Optional[FrozenSet[str]] = None  # devices of the files that the backend has mapped; None if unknown
 
-    def of_query(self, workers_launched: int) -> int:
+    def charged(self, workers_launched: int) -> int:
         """Without workers of its own, none of the ended processes was the query's."""
         return self.backend + self.io_workers + (self.ended if workers_launched else 0)
+
+    def of_query(self, workers_launched: int) -> int:
+        """What the data's devices delivered. Processes are charged with the reads of all devices, such as those of a library for JIT."""
+        charged = self.charged(workers_launched)
+        return charged if self.disk_bytes is None or self.dead else min(charged, self.disk_bytes)
+
+    def least(self, workers_launched: int) -> int:
+        """As of_query(), less all that may have been programs': no read of a relation makes such a fault."""
+        found, charged = self.of_query(workers_launched), self.charged(workers_launched)
+        faults = self.faults + (self.faults_ended if workers_launched else 0)
+        limits = [charged]  # of what programs may have read
+        if faults == 0:
+            return found
+        if self.ahead is not None:
+            limits.append(faults * self.ahead)
+        if self.programs is not None and not self.programs & set(self.disk) and not self.dead:
+            limits.append(sum(disk.bytes for name, disk in self.elsewhere.items() if name in self.programs))
+        return min(found, charged - min(limits))
 
     @property
     def disk_bytes(self) -> Optional[int]:
@@ -100,10 +139,12 @@ def sample(server: Server) -> Sample:
     """Bytes read so far, by process. A process that ends meanwhile would count twice or never: then once more."""
     torn = True
     read: Dict[Process, int] = {}
+    faults: Dict[int, Faults] = {}
     for _attempt in range(ATTEMPTS):
         processes = _server_processes(server)
         try:
             read = {process: _read_bytes(process.pid) for process in processes}
+            faults = {process.pid: _faults(process.pid) for process in processes}
         except (FileNotFoundError, ProcessLookupError):
             continue
         except PermissionError as error:
@@ -117,8 +158,17 @@ def sample(server: Server) -> Sample:
         if _server_processes(server) == processes:
             torn = False
             break
-    volumes = _capabilities.data_devices(server.data_directory)
-    return Sample(read, _disks(volumes), _cgroup_bytes(server.postmaster, volumes), torn)
+    disks, names = _disks(), _capabilities.data_devices(server.data_directory)
+    return Sample(
+        read,
+        {name: disk for name, disk in disks.items() if name in names},
+        _cgroup_bytes(server.postmaster, names),
+        torn,
+        faults,
+        {name: disk for name, disk in disks.items() if name not in names},
+        # some kinds of devices never count their reads
+        not _capabilities.all_data_on_devices(server.data_directory) or not all(name in disks and disks[name].reads > 0 for name in names),
+    )
 
 
 def compare(before: Sample, after: Sample, server: Server, backend: int) -> Reads:
@@ -134,56 +184,100 @@ def compare(before: Sample, after: Sample, server: Server, backend: int) -> Read
         else:
             reads.others += delta
     reads.gone = frozenset(process for process in before.read if process not in after.read)
+    reads.born = frozenset(process for process in after.read if process not in before.read)
     # what these had read by then is the postmaster's now, and was counted before
     reads.ended -= sum(before.read[process] for process in reads.gone)
-    for name, disk in after.disks.items():
-        if name in before.disks:
-            reads.disk[name] = Disk(disk.reads - before.disks[name].reads, disk.bytes - before.disks[name].bytes)
+    reads.disk = _grown(before.disks, after.disks)
+    reads.elsewhere = _grown(before.elsewhere, after.elsewhere)
+    reads.dead = before.dead or after.dead or before.disks.keys() != after.disks.keys()
+    reads.faults = after.faults.get(backend, Faults()).own - before.faults.get(backend, Faults()).own
+    former, now = (one.faults.get(server.postmaster, Faults()) for one in (before, after))
+    reads.faults_ended = now.ended - former.ended
+    reads.children_ended = now.any_ended != former.any_ended
     if before.cgroup_bytes is not None and after.cgroup_bytes is not None:
         reads.cgroup = after.cgroup_bytes - before.cgroup_bytes
     return reads
 
 
-def doubts(reads: Reads, workers_launched: int, active_sessions: Optional[int]) -> List[str]:
-    """Why more may be charged to the query than it has read; none where its figure is exact."""
+def more_than_its_own(reads: Reads, workers_launched: int, others: Others, read_by_workers: int) -> List[str]:
+    """Why more may be charged to the query than it has read."""
     found = []
-    if reads.torn:
-        found.append("processes of this server came and went faster than they could be counted")
-    if reads.io_workers > NOISE:
-        if active_sessions is None:
+    shared = reads.io_workers > NOISE
+    if shared:
+        if others.active is None:
             found.append("the I/O workers read for every session, and without pg_monitor the others cannot be seen")
-        elif active_sessions:
-            found.append("the I/O workers read for every session, and %d other%s active" % (active_sessions, _were(active_sessions)))
-    if workers_launched and reads.ended > NOISE and reads.gone:
+        elif others.active:
+            found.append("the I/O workers read for every session, and %d other%s active" % (others.active, _were(others.active)))
+    ended = workers_launched > 0 and reads.ended > NOISE
+    if ended and reads.gone:
         found.append("%d other process%s of this server ended: what it had read counts with the parallel workers'"
-                     % (len(reads.gone), "" if len(reads.gone) == 1 else "es"))
-    elif workers_launched and active_sessions:
-        found.append("%d other session%s active, whose parallel workers could not be told from the query's"
-                     % (active_sessions, _were(active_sessions)))
+                     % (len(reads.gone), _es(len(reads.gone))))
+    elif shared and reads.gone:
+        found.append("%d other process%s of this server ended, for which the I/O workers may have read" % (len(reads.gone), _es(len(reads.gone))))
+    elif ended and others.active is None:
+        found.append("without pg_monitor other sessions cannot be seen, whose parallel workers could not be told from the query's")
+    elif workers_launched and others.active:
+        found.append("%d other session%s active, whose parallel workers could not be told from the query's" % (others.active, _were(others.active)))
+    if ended or shared:
+        unseen = shared and not workers_launched and reads.children_ended and not reads.gone
+        found += _came_and_went(others, read_by_workers, unseen or (not found and len(reads.born) > 0))
+    if reads.of_query(workers_launched) - reads.least(workers_launched) > NOISE:
+        found.append("program files were read too, such as the library for JIT, and the devices cannot tell them from the data")
     return found
 
 
-def cross_check(reads: Reads, query_bytes: int) -> List[str]:
-    """What the devices themselves say about the figures."""
-    found = []
+def _came_and_went(others: Others, read_by_workers: int, some: bool) -> List[str]:
+    """Others that began after the first sample of the processes, and may have ended before the second one. ``some``: there is one of any kind."""
+    if others.came is None or others.blocks is None:
+        return ["the server does not tell which sessions came and went meanwhile"]
+    # beginning to work, a parallel worker reads a few blocks of catalogs
+    foreign = (others.blocks - read_by_workers) * BLOCK_BYTES
+    if others.came:
+        return ["%d session%s began meanwhile, whose reads could not be told from the query's%s" % (
+            others.came, "" if others.came == 1 else "s", ": PostgreSQL counts %s" % human_bytes(foreign) if foreign > NOISE else ""
+        )]
+    if foreign > NOISE:
+        return ["other processes of this server read %s and ended meanwhile" % human_bytes(foreign)]
+    return ["another process of this server began or ended meanwhile"] if some else []
+
+
+def neither_more_nor_less(reads: Reads) -> List[str]:
+    """Why the figure says little."""
     if reads.disk_bytes is None:
         return ["the data is on no block device of this host, whose reads the kernel would charge to processes"]
+    if reads.torn:
+        return ["processes of this server came and went faster than they could be counted"]
+    if any(_IO_WORKER.search(process.title) for process in reads.gone):
+        return ["an I/O worker ended, and what it had read is no longer told from other processes' reads"]
+    return []
+
+
+def cross_check(reads: Reads, workers_launched: int) -> List[str]:
+    """What the devices themselves say about the figures."""
+    found: List[str] = []
+    if reads.disk_bytes is None:
+        return found
+    query_bytes = reads.of_query(workers_launched)
     rest = reads.disk_bytes - query_bytes - reads.others
     if rest > max(NOISE * 16, query_bytes // 10):
         found.append("others read %s from the same device meanwhile, which may have cost time" % human_bytes(rest))
-    elif -rest > max(NOISE, query_bytes // 10):
-        found.append("the device counts %s less than the processes are charged with" % human_bytes(-rest))
+    elsewhere = reads.charged(workers_launched) - query_bytes
+    if elsewhere > max(NOISE, query_bytes // 10):
+        found.append("%s came from other devices than the data's, such as program files: they are not counted" % human_bytes(elsewhere))
+    if reads.dead:
+        found.append("a part of the data is on no device that counts its reads")
     if reads.others > max(NOISE * 16, query_bytes // 10):
         found.append("other processes of this server read %s meanwhile" % human_bytes(reads.others))
     return found
 
 
-def as_result(reads: Reads) -> Dict[str, Any]:
+def as_result(reads: Reads, workers_launched: int) -> Dict[str, Any]:
     return {
         "backend_bytes": reads.backend,
         "io_worker_bytes": reads.io_workers,
         "ended_bytes": reads.ended,
         "other_bytes": reads.others,
+        "elsewhere_bytes": reads.charged(workers_launched) - reads.of_query(workers_launched),
         "disks": [{"device": name, "reads": disk.reads, "bytes": disk.bytes} for name, disk in sorted(reads.disk.items())],
         "cgroup_bytes": reads.cgroup,
     }
@@ -191,6 +285,10 @@ def as_result(reads: Reads) -> Dict[str, Any]:
 
 def _were(count: int) -> str:
     return " was" if count == 1 else "s were"
+
+
+def _es(count: int) -> str:
+    return "" if count == 1 else "es"
 
 
 def _server_processes(server: Server) -> FrozenSet[Process]:
@@ -209,8 +307,43 @@ def _read_bytes(pid: int) -> int:
     raise ResidencyError("This kernel keeps no account of I/O by process (CONFIG_TASK_IO_ACCOUNTING).")
 
 
-def _disks(names: List[str]) -> Dict[str, Disk]:
-    return {name: Disk(one.reads, one.read_bytes) for name, one in _io_reading.disks(names).items()}
+def _faults(pid: int) -> Faults:
+    with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return Faults(int(fields[9]), int(fields[10]), int(fields[8]))
+
+
+def _disks() -> Dict[str, Disk]:
+    return {name: Disk(one.reads, one.read_bytes) for name, one in _io_reading.disks(_devices.names()).items()}
+
+
+def _setting(name: str, setting: str) -> Optional[str]:
+    """Of a device's queue; a partition has that of its disk."""
+    return next((text for text in (_proc.text("/sys/class/block/%s%s/queue/%s" % (name, above, setting)) for above in ("", "/..")) if text), None)
+
+
+def _grown(before: Dict[str, Disk], after: Dict[str, Disk]) -> Dict[str, Disk]:
+    return {
+        name: Disk(disk.reads - before[name].reads, disk.bytes - before[name].bytes) for name, disk in after.items() if name in before
+    }
+
+
+def read_ahead(names: Optional[FrozenSet[str]]) -> Optional[int]:
+    """Bytes that the kernel reads at most around a page of a mapped file. None if unknown."""
+    found = [_proc.number(_setting(name, "read_ahead_kb"), 1024) for name in names or ()]
+    known = [max(one, LARGEST_PAGE) for one in found if one is not None]
+    return max(known) if found and len(known) == len(found) else None
+
+
+def program_devices(pid: int) -> Optional[FrozenSet[str]]:
+    """The devices of the programs and libraries that a process has mapped, as /sys calls them. None if one has no such device."""
+    found: Set[Optional[str]] = set()
+    for line in _proc.lines("/proc/%d/maps" % pid):
+        fields = line.split(None, 5)
+        if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
+            major, dummy, minor = fields[3].partition(":")
+            found.add(_devices.name_of("%d:%d" % (int(major, 16), int(minor, 16))))
+    return None if not found or None in found else frozenset(name for name in found if name is not None)
 
 
 def _cgroup_bytes(pid: int, volumes: List[str]) -> Optional[int]:

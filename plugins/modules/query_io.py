@@ -15,11 +15,17 @@ description:
     read-only transaction. Returns for each run the time, the blocks that PostgreSQL found in its buffers, the blocks
     that it read, and how much of these reads the device served. The rest came from the operating system's page cache,
     which C(EXPLAIN) cannot see.
+  - C(EXPLAIN ANALYZE) sends no rows, and so does not read large values that are stored apart (TOAST) and that only the client would see.
+    From PostgreSQL 17 on, the module adds C(SERIALIZE TEXT), which reads them. Before, if a column of the result has a variable length, it runs the
+    query inside another one that converts each column to text. The planner keeps the plan of the query below that one.
   - The bytes from the device are read from C(/proc/<pid>/io) of all processes of the server, before and after. The backend alone does
     not suffice. What parallel workers read is counted elsewhere when they have ended, and in PostgreSQL 18 and newer I/O workers
-    read for the backend (C(io_method=worker), the default).
+    read for the backend (C(io_method=worker), the default). What the devices of the data have served is the upper limit, because processes
+    also read program files, such as the library for JIT.
   - RV(runs[].certainty) and RV(runs[].remarks) report whether a figure may include other activity. The counters of the devices
-    and of the cgroup are returned for comparison.
+    and of the cgroup are returned for comparison. Other activity is detected by C(pg_stat_activity), which has the sessions and background
+    processes that are there afterwards, and by C(pg_stat_database), which counts the sessions that began meanwhile, and what those that have ended
+    have read.
   - The module never returns rows of a query.
 author:
   - The pgfleet.cache authors (@pgfleet)
@@ -30,8 +36,9 @@ extends_documentation_fragment:
 options:
   query:
     description:
-      - The query, one C(SELECT), C(VALUES), C(TABLE) or C(WITH) that only reads. The server decides whether it only reads; for that it plans
-        the query before the first run and before each further run.
+      - The query, one C(SELECT), C(VALUES), C(TABLE) or C(WITH) that only reads. The server decides whether it is one, and whether
+        it only reads; for that it plans the query several times before the first run and before each further run. Everything else is refused
+        before anything runs, such as C(CREATE TABLE AS), C(SELECT INTO), C(REFRESH MATERIALIZED VIEW) and C(DECLARE).
       - Names, dates and times in O(query) have the same meaning as in a session of O(login_user) in O(login_db), with the
         C(search_path), C(TimeZone), C(IntervalStyle), C(array_nulls) and C(transform_null_equals) of this role and
         database. O(settings) can set other values.
@@ -72,7 +79,7 @@ options:
     default: 1
   timeout:
     description:
-      - Seconds after which a run is canceled, and the module fails.
+      - Seconds after which a run is canceled, and the module fails. A C(statement_timeout) in O(settings) takes its place.
     type: int
     default: 600
   plan:
@@ -110,6 +117,7 @@ notes:
   - Run it on the server's host as the cluster's operating system user, or as root. The kernel shows the reads of a process to no other user.
   - Root must log in over the Unix socket. The module becomes the user that listens there, and measures as that user.
   - No extension is needed. With the rights of C(pg_monitor), the module detects and reports whether other sessions were active.
+  - Temporary files are not part of RV(runs[].read_bytes). RV(runs[].temp_written) and RV(runs[].temp_read) count their blocks.
   - RV(runs[].read_milliseconds) is the sum over parallel workers, and may exceed RV(runs[].milliseconds).
 seealso:
   - module: pgfleet.cache.cache_evict
@@ -187,10 +195,13 @@ runs:
       description: Number of the repetition.
       type: int
     milliseconds:
-      description: Execution time.
+      description: Execution time. Includes the conversion of the result to text, except for results whose columns have fixed lengths before PostgreSQL 17.
       type: float
     planning_milliseconds:
       description: Planning time.
+      type: float
+    serialization_milliseconds:
+      description: Part of RV(runs[].milliseconds) in which the result was read and converted to text. V(null) before PostgreSQL 17.
       type: float
     shared_hit:
       description: Blocks found in shared buffers.
@@ -205,22 +216,27 @@ runs:
       description: As RV(runs[].shared_read), for temporary tables.
       type: int
     temp_read:
-      description: Blocks read from temporary files.
+      description: Blocks read from temporary files, such as those of a sort that exceeds C(work_mem). Not in RV(runs[].read_bytes).
+      type: int
+    temp_written:
+      description: Blocks written to temporary files.
       type: int
     planning_read:
       description: Blocks that planning read.
       type: int
     read_milliseconds:
-      description: Time spent on reads by all processes of the query. V(null) if it was not measured.
+      description: Time that all processes of the query spent on reads, without those of temporary files. V(null) if it was not measured.
       type: float
     workers_launched:
       description: Number of parallel workers.
       type: int
     read_bytes:
-      description: Bytes that PostgreSQL read, including planning.
+      description: Bytes of tables, indexes and TOAST that PostgreSQL read, including planning, without temporary files.
       type: int
     device_bytes:
-      description: Bytes that the device served.
+      description:
+        - Bytes that the devices of the data directory and the tablespaces served to the query. RV(runs[].certainty) states whether this figure is
+          exact.
       type: int
     page_cache_bytes:
       description:
@@ -231,12 +247,14 @@ runs:
       description: The same in percent of RV(runs[].read_bytes). V(null) if nothing was read.
       type: float
     over_read_bytes:
-      description: Bytes that the device served beyond RV(runs[].read_bytes), such as read-ahead and program files.
+      description:
+        - Bytes that the device served beyond RV(runs[].read_bytes), such as read-ahead, temporary files, and program files that are on the same device.
       type: int
     certainty:
       description:
-        - V(exact) if all of RV(runs[].device_bytes) belongs to the query, V(upper_bound) if it may include other reads, V(unknown) if
-          the kernel does not account for reads of this file system.
+        - V(exact) if RV(runs[].device_bytes) is what the query read, V(upper_bound) if it may include other reads, V(lower_bound) if the query
+          also read what is not counted, V(unknown) if both may be, or if the kernel does not account for reads of this file system.
+        - RV(runs[].remarks) has the reasons.
       type: str
     remarks:
       description: Reasons why the figure is not exact, and what else may have cost time.
@@ -254,6 +272,11 @@ runs:
     other_bytes:
       description: Bytes that the kernel charged to other processes of the server.
       type: int
+    elsewhere_bytes:
+      description:
+        - Bytes that the kernel charged to the processes of the query, and that no device of the data served, such as a library for JIT on another
+          device. Not in RV(runs[].device_bytes).
+      type: int
     disks:
       description: What the devices of the data directory and tablespaces served during the run, to any process.
       type: list
@@ -261,6 +284,12 @@ runs:
     cgroup_bytes:
       description: Bytes that the devices served to PostgreSQL's cgroup. V(null) if nothing counts for this cgroup alone.
       type: int
+    jit:
+      description: Functions that JIT compiled in all processes of the query, and the time. V(null) without JIT.
+      type: dict
+    settings:
+      description: Settings that influence the planner and differ from their defaults.
+      type: dict
     plan:
       description: The plan, PostgreSQL's JSON format.
       type: dict
@@ -269,11 +298,13 @@ runs:
       repetition: 1
       milliseconds: 439.1
       planning_milliseconds: 0.4
+      serialization_milliseconds: 0.011
       shared_hit: 0
       shared_read: 20409
       local_hit: 0
       local_read: 0
       temp_read: 0
+      temp_written: 0
       planning_read: 3
       read_milliseconds: 301.2
       workers_launched: 0
@@ -288,18 +319,21 @@ runs:
       io_worker_bytes: 167321600
       ended_bytes: 0
       other_bytes: 0
+      elsewhere_bytes: 0
       disks:
         - device: sda
           reads: 1306
           bytes: 167325696
       cgroup_bytes: 167321600
+      jit: null
+      settings: {max_parallel_workers_per_gather: "0"}
       plan: null
 queries:
   description: First 500 characters of the statements that were run, or would have been in check mode.
   returned: always
   type: list
   elements: str
-  sample: ["EXPLAIN (ANALYZE, BUFFERS, TIMING, VERBOSE, SETTINGS, FORMAT JSON) SELECT count(*) FROM t"]
+  sample: ["EXPLAIN (ANALYZE, BUFFERS, TIMING, VERBOSE, SETTINGS, SERIALIZE TEXT, FORMAT JSON) SELECT count(*) FROM t"]
 """
 
 from contextlib import closing

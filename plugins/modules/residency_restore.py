@@ -352,7 +352,7 @@ buffers_wanted:
   type: int
   sample: 8192
 buffers_resident:
-  description: Blocks of RV(buffers_wanted) that are in C(shared_buffers) again.
+  description: Blocks of RV(buffers_wanted) that are in C(shared_buffers) again. In check mode, those that are there now, counted by relation.
   returned: always
   type: int
   sample: 8192

@@ -18,11 +18,16 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 from ansible_collections.pgfleet.cache.plugins.module_utils._host_lock import COLD_TEST
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._cold_test import ESTABLISHED, nodes
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import pattern
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import human
 
 NO_DEVICE = 3 << 30  # bytes per second that one process, with the kernel's read-ahead, gets from no device of today
 FACTOR = 2  # between runs of the same state that read the same
+_LEGEND = (
+    "Bytes are medians; the page cache served at least as much as shown. 'temporary' was written to temporary files, which the other bytes leave out."
+    " 1 MB is 1024 kB. The device may have caches of its own."
+)
 SHORT = 50  # milliseconds below which a difference says nothing
 
 
@@ -63,22 +68,29 @@ def table(result: Mapping[str, Any]) -> List[str]:
     lines = ["%s: PostgreSQL %s, io_method %s, %s, scope %s" % (
         printable(result["host"]), printable(result["server_version"], 20), printable(result["io_method"], 20), printable(result["database"]), result["scope"]
     )]
-    shape = "  %-29s %5s  %9s %9s %9s  %10s  %10s  %10s  %10s%s"
+    shape = "  %-29s %5s  %9s %9s %9s  %10s  %10s  %10s  %10s  %10s%s"
     query: Optional[str] = None
     for row in result["states"]:
         if row["query"] != query:
             query = row["query"]
             lines += ["", printable(query)]
-            lines.append((shape % ("state", "runs", "min ms", "median", "max", "in buffers", "read", "device", "page cache", "")).rstrip())
+            lines.append((shape % ("state", "runs", "min ms", "median", "max", "in buffers", "read", "device", "page cache", "temporary", "")).rstrip())
         times = ["%.1f" % row["milliseconds_" + which] for which in ("min", "median", "max")]
-        counts = [_bytes(count) for count in (row["shared_hit"] * 8192, row["read_bytes"], row["device_bytes"], row["page_cache_bytes"])]
-        lines.append(shape % (row["label"], row["runs"], *times, *counts, "" if row["exact"] == row["runs"] else "  *"))
-    lines += ["", "Bytes are medians; the page cache served at least as much as shown. 1 MB is 1024 kB. The device may have caches of its own."]
+        keys = ("read_bytes", "device_bytes", "page_cache_bytes", "temp_bytes")
+        counts = [_bytes(count) for count in (row["shared_hit"] * 8192, *(row[key] for key in keys))]
+        lines.append(shape % (row["label"], row["runs"], *times, *counts, "  *" if _doubtful(row) else ""))
+    lines += ["", _LEGEND]
     for row in result["states"]:
         if row["remarks"]:
-            mark = "" if row["exact"] == row["runs"] else "* "
+            mark = "* " if _doubtful(row) else ""
             lines.append(printable("%s%s, %s: %s" % (mark, row["query"], row["label"], "; ".join(row["remarks"]))))
     return lines + [printable(note) for note in notes(result)]
+
+
+def _doubtful(row: Mapping[str, Any]) -> bool:
+    """Whether bytes of the row may be more or less than its query's, or its state was not all there."""
+    there = row.get("state_percent_min")
+    return row["exact"] < row["runs"] or (there is not None and there < ESTABLISHED)
 
 
 def _bytes(count: float) -> str:
@@ -141,15 +153,7 @@ def _median_device(runs: Sequence[Mapping[str, Any]]) -> float:
 
 def _through_the_ring(run: Mapping[str, Any], buffers: int) -> Iterator[str]:
     """Tables of which a sequential scan has read more than a quarter of shared buffers, and most of it from outside of them."""
-    for node in _nodes(run.get("plan") or {}):
+    for node in nodes(run.get("plan") or {}):
         hit, read = node.get("Shared Hit Blocks", 0), node.get("Shared Read Blocks", 0)
         if node.get("Node Type") == "Seq Scan" and buffers and hit + read > buffers / 4 and read > hit:
             yield str(node.get("Relation Name", "a table"))
-
-
-def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    left = [plan]
-    while left:
-        node = left.pop()
-        yield node
-        left.extend(node.get("Plans") or ())

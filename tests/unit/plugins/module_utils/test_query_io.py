@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _processes, _query_io, _server_io
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._processes import Process
-from ansible_collections.pgfleet.cache.plugins.module_utils._server_io import Disk, Reads, Sample, Server
+from ansible_collections.pgfleet.cache.plugins.module_utils._server_io import Disk, Faults, Sample, Server
 
 MIB = 1 << 20
 SERVER = Server(100, "/data")
@@ -48,71 +48,42 @@ POSTMASTER, BACKEND = process(100, "/usr/lib/postgresql/18/bin/postgres -D /data
 IO_WORKER, CHECKPOINTER = process(102, "postgres: 18/main: io worker 0"), process(103, "postgres: checkpointer")
 
 
-def sample(read, disk=0, torn=False):
-    return Sample(read, {"sda": Disk(disk >> 12, disk)}, None, torn)
+def sample(read, disk=0, **changed):
+    return Sample(read, {"sda": Disk(disk >> 12, disk)}, None, False, **changed)
 
 
 def test_whose_reads_they_are():
     ended = process(104)
-    before = sample({POSTMASTER: 10, BACKEND: 20, IO_WORKER: 30, CHECKPOINTER: 40, ended: 50}, 1000)
+    before = sample({POSTMASTER: 10, BACKEND: 20, IO_WORKER: 30, CHECKPOINTER: 40, ended: 50}, 1000, faults={100: Faults(1, 5, 900), 101: Faults(3)})
     born = process(105)
-    after = sample({POSTMASTER: 10 + 50 + 7, BACKEND: 21, IO_WORKER: 33, CHECKPOINTER: 44, born: 5}, 1000 + 20)
+    counts = {POSTMASTER: 10 + 50 + 7, BACKEND: 21, IO_WORKER: 33, CHECKPOINTER: 44, born: 5}
+    after = sample(counts, 1000 + 20, faults={100: Faults(1, 9, 950), 101: Faults(5)})
     reads = _server_io.compare(before, after, SERVER, BACKEND.pid)
     assert (reads.backend, reads.io_workers, reads.others, reads.ended) == (1, 3, 4 + 5, 7)
-    assert reads.gone == {ended}
+    assert (reads.gone, reads.born) == ({ended}, {born})
     assert reads.disk_bytes == 20
     assert reads.of_query(0) == 4, "no worker of its own: what has ended was another's"
     assert reads.of_query(2) == 11
+    assert (reads.faults, reads.faults_ended, reads.children_ended) == (2, 4, True)
+    assert not _server_io.compare(before, before, SERVER, BACKEND.pid).children_ended
 
 
-def plan(read, **more):
-    explained = {"Execution Time": 12.5, "Planning Time": 0.5, "Plan": {"Shared Read Blocks": read, "Shared Hit Blocks": 3}}
-    explained["Plan"].update(more)
-    return explained
+class Failed(Exception):
+    """As the driver's."""
+
+    sqlstate = "57014"
 
 
-def test_the_page_cache_has_a_lower_bound_of_nothing():
-    warm = _query_io._figures(plan(1000), Reads(disk={"sda": Disk(0, 0)}), 0, 8192)
-    assert (warm["page_cache_bytes"], warm["page_cache_percent"], warm["over_read_bytes"]) == (8192000, 100.0, 0)
-    half = _query_io._figures(plan(1000), Reads(backend=4096000, disk={"sda": Disk(9, 4096000)}), 0, 8192)
-    assert (half["page_cache_percent"], half["over_read_bytes"], half["certainty"], half["remarks"]) == (50.0, 0, "exact", [])
-    over = _query_io._figures(plan(1000), Reads(backend=9000000, disk={"sda": Disk(9, 9000000)}), 0, 8192)
-    assert (over["page_cache_bytes"], over["over_read_bytes"]) == (0, 808000)
-    nothing = _query_io._figures(plan(0), Reads(disk={"sda": Disk(0, 0)}), 0, 8192)
-    assert nothing["page_cache_percent"] is None
-
-
-def test_read_timing_of_every_version():
-    assert _query_io._figures(plan(1, **{"I/O Read Time": 2.5}), Reads(), 0, 8192)["read_milliseconds"] == 2.5
-    newer = {"Shared I/O Read Time": 2.5, "Local I/O Read Time": 1.0, "Temp I/O Read Time": 0.25}
-    assert _query_io._figures(plan(1, **newer), Reads(), 0, 8192)["read_milliseconds"] == 3.75
-    assert _query_io._figures(plan(1), Reads(), 0, 8192)["read_milliseconds"] is None
-
-
-@pytest.mark.parametrize(
-    ("reads", "workers", "active", "certainty", "remark"),
-    [
-        (Reads(disk={"a": Disk(0, 0)}), 0, 5, "exact", None),
-        (Reads(io_workers=9 * MIB, disk={"a": Disk(9, 9 * MIB)}), 0, 0, "exact", None),
-        (Reads(io_workers=9 * MIB, disk={"a": Disk(9, 9 * MIB)}), 0, 1, "upper_bound",
-         "the I/O workers read for every session, and 1 other was active"),
-        (Reads(io_workers=9 * MIB, disk={"a": Disk(9, 9 * MIB)}), 0, None, "upper_bound",
-         "the I/O workers read for every session, and without pg_monitor the others cannot be seen"),
-        (Reads(ended=9 * MIB, disk={"a": Disk(9, 9 * MIB)}), 2, 0, "exact", None),
-        (Reads(ended=9 * MIB, gone=frozenset([BACKEND]), disk={"a": Disk(9, 9 * MIB)}), 2, 0, "upper_bound",
-         "1 other process of this server ended: what it had read counts with the parallel workers'"),
-        (Reads(torn=True, disk={"a": Disk(0, 0)}), 0, 0, "upper_bound",
-         "processes of this server came and went faster than they could be counted"),
-        (Reads(), 0, 0, "unknown", "the data is on no block device of this host, whose reads the kernel would charge to processes"),
-        (Reads(backend=9 * MIB, disk={"a": Disk(9, 90 * MIB)}), 0, 0, "exact",
-         "others read 81.0 MB from the same device meanwhile, which may have cost time"),
-        (Reads(backend=90 * MIB, disk={"a": Disk(9, 9 * MIB)}), 0, 0, "exact",
-         "the device counts 81.0 MB less than the processes are charged with"),
-    ],
-)
-def test_how_sure_it_is(reads, workers, active, certainty, remark):
-    figures = _query_io._figures(plan(1, Plans=[{"Workers Launched": workers}]), reads, active, 8192)
-    assert (figures["certainty"], figures["remarks"]) == (certainty, [remark] if remark else [])
+@pytest.mark.parametrize(("settings", "seconds", "expected"), [
+    ({}, 1.01, "q did not end within timeout of 1.0 s."),
+    # canceled by somebody, or by a timeout of the settings
+    ({}, 0.9, "q: PostgreSQL says: canceling statement due to user request."),
+    ({"statement_timeout": "1h"}, 900.0, "q: PostgreSQL says: canceling statement due to user request."),
+])
+def test_whose_timeout_it_was(settings, seconds, expected):
+    error = ResidencyError("PostgreSQL says: canceling statement due to user request.")
+    error.__cause__ = Failed()
+    assert _query_io._failure(_query_io.Query("q", "SELECT 1", settings), error, 1, seconds) == expected
 
 
 def test_clients():

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._cold_test import STATES, steps, summary
+import pytest
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._cold_test import STATES, established, relations, steps, summary
 
 
 def test_every_query_in_every_state_as_often():
@@ -47,3 +48,52 @@ def test_a_restore_that_was_not_complete():
     assert (row["restored_percent_min"], row["exact"]) == (86.5, 2)
     assert row["remarks"] == ["the restore before the query ended with 86.5 % of the snapshot resident"]
     assert summary([full])[0]["remarks"] == []
+
+
+def test_the_tables_of_a_query():
+    plan = {"Node Type": "Sort", "Plans": [
+        {"Node Type": "Index Scan", "Relation Name": "Odd [1]", "Schema": "public", "Index Name": "i"},
+        {"Node Type": "Gather", "Plans": [{"Node Type": "Seq Scan", "Relation Name": "a*", "Schema": "s"}, {"Node Type": "CTE Scan", "CTE Name": "c"}]},
+    ]}
+    assert relations([{"name": "q", "plan": plan}, {"name": "p", "plan": None}]) == {"q": ["public.Odd [[]1]", "s.a[*]"], "p": []}
+
+
+def counted(resident, buffers=0, wanted=1000, buffers_wanted=100, **changed):
+    return dict({"wanted": wanted, "gone": 0, "resident": resident, "buffers_wanted": buffers_wanted, "buffers_resident": buffers}, **changed)
+
+
+@pytest.mark.parametrize(("state", "found", "percent"), [
+    ("both_cold", counted(0), 100.0),
+    ("both_cold", counted(25), 97.5),
+    ("buffers_cold", counted(1000), 100.0),
+    ("buffers_cold", counted(890), 89.0),
+    ("buffers_cold", counted(1000, 30), 70.0),
+    ("restored_page_cache", counted(895), 89.5),
+    ("restored_page_cache", counted(1000, buffers_wanted=0), 100.0),
+    ("restored", counted(1000, 100), 100.0),
+    ("restored", counted(1000, 60), 60.0),
+    ("restored", counted(990, 60, buffers_wanted=0), 99.0),
+    ("both_warm", counted(1000, 0), 100.0),
+    ("both_warm", counted(500, 100), 50.0),
+    # what is gone cannot be there
+    ("both_warm", counted(500, gone=500), 100.0),
+])
+def test_how_much_of_a_state_is_there(state, found, percent):
+    reached = percent >= 99
+    assert established(found, state, 1) == {"percent": percent, "tries": 1, "again": not reached}
+    assert established(found, state, 3) == {"percent": percent, "tries": 3, "again": False}
+
+
+@pytest.mark.parametrize("found", [{"skipped": True}, {"failed": True, "msg": "no relation"}, {}, counted(0, wanted=0), counted(0, gone=1000)])
+def test_a_state_that_cannot_be_counted(found):
+    assert established(found, "restored", 1) == {"percent": None, "tries": 1, "again": False}
+
+
+def test_a_state_that_was_not_there():
+    """Its times are those of another state: the table says so, as of bytes that are not exact."""
+    full, less = (dict(run("q", "both_warm", 1.0, 0), state_percent=percent) for percent in (100.0, 89.5))
+    [row] = summary([full, less])
+    assert (row["state_percent_min"], row["exact"]) == (89.5, 2)
+    assert row["remarks"] == ["only 89.5 % of this state was there when the query began"]
+    assert summary([full])[0]["remarks"] == []
+    assert summary([run("q", "both_warm", 1.0, 0)])[0]["state_percent_min"] is None

@@ -83,16 +83,21 @@ def test_notes_without_what_they_need():
 
 
 def test_table():
-    lines = _cold_test_report.table(result(COLD, run("both_warm", 100.25, certainty="upper_bound", remarks=["others"]), buffers=0))
+    spilled = dict(COLD, temp_written=MIB // 8192)
+    half = run("restored", 200.0, state_percent=50.0)
+    lines = _cold_test_report.table(result(spilled, half, run("both_warm", 100.25, certainty="upper_bound", remarks=["others"]), buffers=0))
     assert lines == [
         "db1: PostgreSQL 15.4, io_method sync, air, scope cluster",
         "",
         "q",
-        "  state                          runs     min ms    median       max  in buffers        read      device  page cache",
-        "  both cold                         1      300.0     300.0     300.0         0 B    67.00 MB    67.00 MB         0 B",
-        "  both warm                         1      100.2     100.2     100.2         0 B    67.00 MB         0 B    67.00 MB  *",
+        "  state                          runs     min ms    median       max  in buffers        read      device  page cache   temporary",
+        "  both cold                         1      300.0     300.0     300.0         0 B    67.00 MB    67.00 MB         0 B     1.00 MB",
+        "  both restored                     1      200.0     200.0     200.0         0 B    67.00 MB         0 B    67.00 MB         0 B  *",
+        "  both warm                         1      100.2     100.2     100.2         0 B    67.00 MB         0 B    67.00 MB         0 B  *",
         "",
-        "Bytes are medians; the page cache served at least as much as shown. 1 MB is 1024 kB. The device may have caches of its own.",
+        "Bytes are medians; the page cache served at least as much as shown. 'temporary' was written to temporary files, which the other bytes leave out."
+        " 1 MB is 1024 kB. The device may have caches of its own.",
+        "* q, both restored: only 50 % of this state was there when the query began",
         "* q, both warm: others",
     ]
 
