@@ -11,8 +11,8 @@ All of them only grow. What happened in a window is the difference of two readin
 from __future__ import annotations
 
 import os
-import time
 import re
+import time
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _devices, _proc, _processes
