@@ -18,7 +18,7 @@ COLUMNS = (
 )
 _NOTE = (
     "blocks/s: blocks of tables touched. RIOPS: reads per second that PostgreSQL counted. RPIOPS: reads per second that the devices served."
-    " from cache: share of the counted bytes that came from the page cache at least."
+    " from cache: share of the counted bytes that came from the page cache at least. Rates are of the window, which is a little longer than the run."
 )
 
 
