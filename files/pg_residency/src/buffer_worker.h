@@ -12,9 +12,9 @@
 /*
  * Starts the worker of a job for one database, and waits for it; `with_shared`: also for the shared
  * catalogs.  It waits up to `patience` milliseconds for a background worker slot.  `wait` as in
- * struct pc_loader: when it returns true, the worker is terminated.  A template database is skipped,
- * because CREATE DATABASE requires that it has no other user.  Returns the reason of a failure, or
- * NULL.
+ * struct pc_loader: when it returns true, the worker is terminated.  A template database is
+ * skipped, because CREATE DATABASE requires that it has no other user.  Returns the reason of a
+ * failure, or NULL.
  */
 extern const char *buffer_worker_run(int job, Oid database, bool with_shared, int patience,
 									 bool (*wait) (void *arg, long microseconds), void *arg,
