@@ -228,12 +228,6 @@ def wanted_buffers(selection: Selection) -> int:
     return sum(int(row["in_shared_buffers"]) for row in selection.rows)
 
 
-def missing_buffers(session: Session, selection: Selection) -> int:
-    """About how many of them a job would bring back: no more than there is room for."""
-    absent, room = buffers_not_there(session, selection)
-    return min(absent, room)
-
-
 def buffers_not_there(session: Session, selection: Selection) -> Tuple[int, int]:
     """About how many of them are in no buffer, counted by relation; and the unused buffers."""
     buffers = session.rows(
