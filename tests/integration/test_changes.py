@@ -33,6 +33,8 @@ def records(cluster):
     directory = os.path.join(cluster.socket, "records")
     found = {}
     for name in os.listdir(directory) if os.path.isdir(directory) else ():
+        if name == ".lock":
+            continue  # what whoever reads or writes takes
         with open(os.path.join(directory, name)) as file:
             found[name] = file.read()
     return directory, found

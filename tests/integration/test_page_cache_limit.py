@@ -147,16 +147,16 @@ def meminfo(word):
 
 
 def test_huge_pages(ansible, cluster):
-    """Few of them: the machine is not this test's alone."""
+    """Few of them: the machine is not this test's alone, and others may need or free some hundred MB before they are reserved."""
     before = huge_pages()
-    size = "%dkB" % (meminfo("MemAvailable") - 256 * 1024)
+    size = "%dkB" % (meminfo("MemAvailable") - 1024 * 1024)
     try:
         check, real, again = ansible.tasks([task(LIMIT, check=check, size=size) for check in (True, False, False)])
         for result in (check, real, again):
             assert not result.get("failed"), result["msg"]
             assert keys(result) == documented(LIMIT)
         assert [one["changed"] for one in (check, real, again)] == [True, True, False]
-        assert before + 64 <= huge_pages() == real["after"] <= before + 512
+        assert before + 64 <= huge_pages() == real["after"] <= before + 1024
         assert real["before"] == before
     finally:
         [back, again] = ansible.tasks([task(LIMIT, state="absent"), task(LIMIT, state="absent")])
