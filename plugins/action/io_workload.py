@@ -33,7 +33,9 @@ AFTER = 3600  # seconds after the module's own bound, in which an index is built
 POLL = 1.0  # seconds, of the first look
 SLOWEST = 5.0  # seconds between two looks
 BOUNDS = {"present": ("load_timeout", LOAD_TIMEOUT), "run": ("run_time", RUN_TIME)}
-_PERCENT = re.compile(r"([0-9.]+) %")
+GONE = 2  # looks in a row that find no process: its result may come just after the first
+_GONE_MARK = "pgfleet-process-is-gone"
+_PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?) %")
 
 display = Display()
 
@@ -49,11 +51,12 @@ class ActionModule(ActionBase):
         return result
 
     def _workload(self, task_vars: Dict[str, Any]) -> Dict[str, Any]:
-        if self._task.check_mode or self._task.async_val or self._task.args.get("state", "present") == "absent":
+        state = str(self._task.args.get("state", "present"))
+        if self._task.check_mode or self._task.async_val or state == "absent":
             return self._module(task_vars, {}, bool(self._task.async_val) and not self._connection.has_native_async)
         name = secrets.token_hex(16)
         try:
-            option, default = BOUNDS[self._task.args.get("state", "present")]
+            option, default = BOUNDS[state]
             seconds = AFTER + int(parse_seconds(option, str(self._task.args.get(option, default))))
         except (ResidencyError, KeyError):
             return self._module(task_vars, {}, False)  # which says what is wrong
@@ -74,6 +77,8 @@ class ActionModule(ActionBase):
         note = os.path.join(os.path.dirname(results), "pgfleet." + name)
         spoken = (0.0, time.monotonic())
         pause = POLL
+        pid: Optional[int] = None
+        gone = 0
         try:
             while True:
                 result = self._status(task_vars, job, "status")
@@ -83,7 +88,14 @@ class ActionModule(ActionBase):
                     return {"failed": True, "changed": True, "msg": "The load has not ended within its bound, nor said why: look on the host for %s." % MODULE}
                 time.sleep(pause)
                 pause = min(SLOWEST, pause * 1.5)
-                percent, text = read_note(self._low_level_execute_command("cat %s" % shlex.quote(note)).get("stdout", ""))
+                if gone >= GONE:
+                    return {"failed": True, "changed": True, "msg": "The load's process has ended without a result: it was killed, or the host restarted."}
+                # its own user asks; the host may have been restarted, or the process killed together with what waited for it
+                asked = "" if pid is None else " && { kill -0 %d 2>/dev/null || echo %s; }" % (pid, _GONE_MARK)
+                said, mark, dummy = str(self._low_level_execute_command("cat %s%s" % (shlex.quote(note), asked)).get("stdout", "")).partition(_GONE_MARK)
+                gone = gone + 1 if mark else 0
+                percent, text = read_note(said)
+                pid = read_pid(said)
                 if text and is_due(percent, time.monotonic(), spoken):
                     spoken = (percent, time.monotonic())
                     display.display(printable("%s: %s" % (host, text)))
@@ -99,7 +111,7 @@ class ActionModule(ActionBase):
         )
         if not wrap_async:
             self._remove_tmp_path(self._connection._shell.tmpdir)
-        return result if wrap_async else without_orders(result)
+        return without_orders(result)
 
     def _status(self, task_vars: Dict[str, Any], job: str, mode: str) -> Dict[str, Any]:
         result: Dict[str, Any] = self._execute_module(
@@ -109,11 +121,20 @@ class ActionModule(ActionBase):
         return without_orders(result)
 
 
+def read_pid(text: str) -> Optional[int]:
+    """Of the process that has noted it."""
+    try:
+        pid = json.loads(text)["pid"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return pid if type(pid) is int and 1 < pid < 2**31 else None
+
+
 def read_note(text: str) -> Tuple[float, str]:
     """Percent and words of what the module has noted; nothing of what is not such a note."""
     try:
         words = json.loads(text)["text"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return 0.0, ""
     found = _PERCENT.search(str(words))
     return (float(found.group(1)) if found else 0.0), str(words)[:200]

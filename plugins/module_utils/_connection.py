@@ -292,9 +292,12 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
         raise
 
 
-def for_libpq(params: Mapping[str, Any]) -> Tuple[str, Dict[str, str]]:
+def for_libpq(params: Mapping[str, Any], major: int, more: Mapping[str, str]) -> Tuple[str, Dict[str, str]]:
     """What a program that uses libpq connects with as :func:`connect` does: a connection string, and an environment with what nobody may
-    see in a list of processes."""
+    see in a list of processes. ``more`` are settings; ``major`` is the server's version."""
+    settings = dict(_SAFE, **MEANING)
+    settings.update((name, value) for name, (since, value) in _LATER.items() if major >= since)
+    settings.update(more)
     target = dict(postgres.get_conn_params(None, params, False))
     target.setdefault("dbname", target.pop("database", None))
     environment = {"PGCLIENTENCODING": "UTF8", "PGAPPNAME": application_name, "PGCONNECT_TIMEOUT": str(CONNECT_TIMEOUT)}
@@ -304,7 +307,7 @@ def for_libpq(params: Mapping[str, Any]) -> Tuple[str, Dict[str, str]]:
             raise ResidencyError("connect_params has %s, which no variable of libpq's can carry: log in without it." % name)
         if value:
             environment["PGPASSWORD"] = str(value)
-    environment["PGOPTIONS"] = _options(target.pop("options", os.environ.get("PGOPTIONS", "")), dict(_SAFE, **MEANING))
+    environment["PGOPTIONS"] = _options(target.pop("options", os.environ.get("PGOPTIONS", "")), settings)
     words = ["%s='%s'" % (name, re.sub(r"(['\\\\])", r"\\\1", str(value))) for name, value in sorted(target.items()) if value not in (None, "")]
     return " ".join(words), environment
 

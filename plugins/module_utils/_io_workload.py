@@ -12,7 +12,6 @@ a load that was interrupted leaves tables that it does not name, and the next on
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import re
@@ -24,6 +23,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 from ansible_collections.pgfleet.cache.plugins.module_utils import _pgbench
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import LogIn, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._note import Note
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
     BLOCK_BYTES,
     human_blocks,
@@ -44,8 +44,11 @@ BASE_BYTES = 64  # of a row of pgio_base and its key
 RESERVE = 1.05  # of the space that is computed
 SELECT, UPDATE = 0, 1  # the scripts
 _LOCK = 0x7067696F  # "pgio": one load or run per database at a time
+# The owner of the database can set these for its sessions: then a statement reads the whole table, and not what is reported.
+PLAN = {"enable_seqscan": "off", "enable_indexscan": "on", "enable_bitmapscan": "on", "max_parallel_workers_per_gather": "0", "jit": "off"}
+# A database can slow down VACUUM. A server goes on with a statement whose client was killed, and holds its table, unless it looks.
+LOADING = {"vacuum_cost_delay": "0", "client_connection_check_interval": "10s"}
 _SCALE = re.compile(r"([0-9]+) ?([MGT]?)B?", re.IGNORECASE)
-_SAY = 2.0  # seconds between two notes of progress
 
 
 @dataclass(frozen=True)
@@ -73,15 +76,18 @@ class Options:
 
 @dataclass(frozen=True)
 class _Set:
-    """The tables that there are: ``whole`` has their blocks by number, ``others`` those that a load has not finished."""
+    """The tables that there are: ``whole`` has their blocks by number, ``others`` those that a load has not finished.
+
+    ``ours``: the schema has pgio_set, which is made with it and removed last.
+    """
 
     exists: bool
+    ours: bool
     whole: Mapping[int, int]
     others: List[str]
 
 
-Note = Callable[[str], None]
-Client = Callable[[], Tuple[str, Mapping[str, str]]]
+Client = Callable[[int, Mapping[str, str]], Tuple[str, Mapping[str, str]]]
 
 
 def empty_result() -> Dict[str, Any]:
@@ -93,9 +99,11 @@ def empty_result() -> Dict[str, Any]:
 
 
 def workload(options: Options, log_in: LogIn, client: Client, check_mode: bool) -> Dict[str, Any]:
-    """``client`` returns what pgbench connects with, as :func:`_connection.for_libpq`."""
+    """``client`` is :func:`_connection.for_libpq` of the login."""
     scale = blocks_of(options.scale)
     _check(options, scale)
+    note = Note(options.progress)
+    note("preparing")
     session = log_in(None)
     try:
         result = dict(empty_result(), state=options.state, schemas=options.schemas, blocks=scale, bytes=options.schemas * scale * BLOCK_BYTES)
@@ -104,13 +112,14 @@ def workload(options: Options, log_in: LogIn, client: Client, check_mode: bool) 
         if options.state == "absent":
             _remove(session, options, found, check_mode, result)
         elif options.state == "present":
-            _load(session, options, scale, found, log_in, check_mode, result)
+            _load(session, options, scale, found, log_in, note, check_mode, result)
         else:
-            _run(session, options, scale, found, client, check_mode, result)
+            _run(session, options, scale, found, client, note, check_mode, result)
         result["queries"] = session.queries
         return result
     finally:
         session.close()
+        note.remove()
 
 
 # --- what is asked for ---
@@ -141,6 +150,10 @@ def _check(options: Options, scale: int) -> None:
     parse_seconds("load_timeout", options.load_timeout)
     if parse_seconds("run_time", options.run_time) < 1:
         raise ResidencyError("run_time is %s: it must be at least 1 s." % options.run_time)
+    if parse_seconds("run_time", options.run_time) >= 2**31:
+        raise ResidencyError("run_time is %s: pgbench runs at most 68 years." % options.run_time)
+    if options.schema in ("public", "information_schema"):
+        raise ResidencyError("schema is %s, which is everybody's: set one that is for the load alone." % options.schema)
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", options.schema) or options.schema.startswith("pg_"):
         raise ResidencyError("schema is '%s': it must be a name of small letters, digits and _ that does not begin with pg_." % options.schema)
 
@@ -163,21 +176,27 @@ def _lock(session: Session) -> None:
 
 
 def _found(session: Session, schema: str) -> _Set:
-    """Nobody else may have a say in tables that a superuser reads and writes: no owner, no trigger, no rule, no policy."""
+    """Nobody else may have a say in tables that a superuser reads and writes: no owner, no trigger, no rule, no policy, no right to add one."""
     owner = session.row(
         "SELECT n.nspowner = r.oid AS mine, o.rolname AS owner FROM pg_namespace AS n JOIN pg_roles AS o ON o.oid = n.nspowner,"
         " pg_roles AS r WHERE n.nspname = %s AND r.rolname = current_user", (schema,),
     )
     if owner is None:
-        return _Set(False, {}, [])
+        return _Set(False, False, {}, [])
     if not owner["mine"]:
         raise ResidencyError("Schema %s belongs to %s: set another schema, or log in as its owner." % (schema, owner["owner"]))
-    names: List[str] = []
+    _require_alone(session, schema)
+    blocks: Dict[str, int] = {}
     for one in session.rows(
         "SELECT c.relname AS name, c.relkind::text AS kind, r.rolname = current_user AS mine,"
-        " c.relhastriggers OR c.relhasrules OR c.relrowsecurity AS more"
+        " c.relhastriggers OR c.relhasrules OR c.relrowsecurity OR c.relhassubclass OR c.relchecks > 0"
+        " OR EXISTS (SELECT FROM pg_attrdef AS d WHERE d.adrelid = c.oid)"
+        " OR EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)) AS more,"
+        # without its index, or emptied by somebody who may, it would not do what is reported
+        " CASE WHEN EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid)"
+        " AND c.relkind = 'r' THEN pg_relation_size(c.oid) / %s ELSE 0 END AS blocks"
         " FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_roles AS r ON r.oid = c.relowner"
-        " WHERE n.nspname = %s AND c.relkind <> 'i'", (schema,),
+        " WHERE n.nspname = %s AND c.relkind <> 'i'", (BLOCK_BYTES, schema),
     ):
         if not re.fullmatch(r"pgio([1-9][0-9]*|_set|_base)", one["name"]):
             continue
@@ -185,28 +204,58 @@ def _found(session: Session, schema: str) -> _Set:
             raise ResidencyError(
                 "%s.%s is no plain table of the login role: somebody has changed it. Remove it, or set another schema." % (schema, one["name"])
             )
-        names.append(one["name"])
+        blocks[one["name"]] = one["blocks"] or 0
     whole: Dict[int, int] = {}
-    if "pgio_set" in names:
-        for one in session.rows('SELECT number, blocks FROM "%s".pgio_set' % schema):
-            if "pgio%d" % one["number"] in names:
-                whole[one["number"]] = one["blocks"]
-    return _Set(True, whole, [one for one in names if one == "pgio_base" or (one != "pgio_set" and int(one[4:]) not in whole)])
+    if "pgio_set" not in blocks:
+        if blocks:
+            raise ResidencyError("Schema %s has a table %s that this module has not made: set another schema." % (schema, min(blocks)))
+        return _Set(True, False, {}, [])
+    for one in session.rows('SELECT number, blocks FROM "%s".pgio_set' % schema):
+        if blocks.get("pgio%d" % one["number"], 0) >= one["blocks"]:
+            whole[one["number"]] = one["blocks"]
+    return _Set(True, True, whole, [one for one in blocks if one == "pgio_base" or (one != "pgio_set" and int(one[4:]) not in whole)])
+
+
+def _require_alone(session: Session, schema: str) -> None:
+    """By default privileges, another role can have rights in a new schema and in its tables; with TRIGGER it writes what a superuser runs."""
+    others = session.only_row(
+        "SELECT string_agg(DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ') AS names FROM pg_namespace AS n"
+        " CROSS JOIN LATERAL aclexplode(n.nspacl) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee WHERE n.nspname = %s AND a.grantee <> n.nspowner",
+        (schema,),
+    )["names"]
+    if others:
+        raise ResidencyError(
+            'Others have rights in schema %s: take them away with REVOKE ALL ON SCHEMA "%s" FROM %s, or set another schema.' % (schema, schema, others)
+        )
 
 
 # --- loading ---
 
 
-def _load(session: Session, options: Options, scale: int, found: _Set, log_in: LogIn, check_mode: bool, result: Dict[str, Any]) -> None:
+def _load(
+    session: Session, options: Options, scale: int, found: _Set, log_in: LogIn, note: Note, check_mode: bool, result: Dict[str, Any]
+) -> None:
     _require_primary(session, "loaded")
     wanted = range(1, options.schemas + 1)
+    if not found.exists and not session.only_row("SELECT has_database_privilege(current_database(), 'CREATE') AS allowed")["allowed"]:
+        raise ResidencyError("PostgreSQL says: permission denied for database %s. Grant the login role CREATE on it." % _database(session))
     missing = [number for number in wanted if found.whole.get(number) != scale]
     replaced = [number for number in missing if number in found.whole]
     each = human_blocks(scale)
     if not missing and not found.others:
         result["msg"] = "%s of %s each are there." % (_schemas(options.schemas), each)
         return
+    if missing:
+        _require_connections(session, options.load_sessions if options.load_sessions < len(missing) else len(missing), "Loading")
     result["changed"] = True
+    if not missing:
+        if not check_mode:
+            for name in found.others:
+                session.execute("DROP TABLE %s.%s" % (options.place, name))
+        result["msg"] = "%s of %s each are there. %s what a load left that was interrupted." % (
+            _schemas(options.schemas), each, "Would remove" if check_mode else "Removed",
+        )
+        return
     needed = int((len(missing) * scale * (BLOCK_BYTES + INDEX_BYTES) + scale * BASE_BYTES) * RESERVE)
     _require_space(session, needed - sum(found.whole[one] for one in replaced) * BLOCK_BYTES, result)
     what = "%s of %s each, %s of disk space%s" % (
@@ -217,11 +266,10 @@ def _load(session: Session, options: Options, scale: int, found: _Set, log_in: L
         result["msg"] = "Would load %s." % what
         return
     begun = time.monotonic()
-    note = _notes(options.progress)
     until = begun + parse_seconds("load_timeout", options.load_timeout)
-    _prepare(session, options.place, scale, found, missing)
     loader = _Loader(options.place, scale, until, log_in)
     try:
+        _prepare(session, options, scale, found, missing)
         loader.run(missing, min(options.load_sessions, len(missing)), note)
         session.execute("DROP TABLE %s.pgio_base" % options.place)
     except ResidencyError as error:
@@ -236,10 +284,15 @@ def _load(session: Session, options: Options, scale: int, found: _Set, log_in: L
     )
 
 
-def _prepare(session: Session, schema: str, scale: int, found: _Set, missing: List[int]) -> None:
+def _prepare(session: Session, options: Options, scale: int, found: _Set, missing: List[int]) -> None:
+    schema = options.place
+    # in one statement, so that what has no pgio_set is never ours
+    table = "CREATE TABLE %spgio_set (number integer PRIMARY KEY, blocks integer NOT NULL)"
     if not found.exists:
-        session.execute("CREATE SCHEMA %s" % schema)
-    session.execute("CREATE TABLE IF NOT EXISTS %s.pgio_set (number integer PRIMARY KEY, blocks integer NOT NULL)" % schema)
+        session.execute("CREATE SCHEMA %s %s" % (schema, table % ""))
+        _require_alone(session, options.schema)
+    elif not found.ours:
+        session.execute(table % (schema + "."))
     session.change("DELETE FROM %s.pgio_set WHERE number = ANY (%%s::integer[]) RETURNING number" % schema, (missing,))
     for name in found.others:
         session.execute("DROP TABLE %s.%s" % (schema, name))
@@ -288,6 +341,10 @@ class _Loader:
         try:
             session = self._log_in(None)
             try:
+                for name, value in LOADING.items():  # what this version has of it
+                    session.only_row(
+                        "SELECT (SELECT set_config(name, %s, false) FROM pg_settings WHERE name = %s) AS value", (value, name)
+                    )
                 while not self._failures:
                     try:
                         number = self._waiting.get_nowait()
@@ -334,8 +391,10 @@ def _require_primary(session: Session, verb: str) -> None:
 def _require_space(session: Session, needed: int, result: Dict[str, Any]) -> None:
     """Where new tables of this database go. The log of the writes is not reckoned with: the server limits it."""
     where = session.only_row(
-        "SELECT coalesce(nullif(pg_tablespace_location(d.dattablespace), ''), current_setting('data_directory', true)) AS path"
-        " FROM pg_database AS d WHERE d.datname = current_database()"
+        "SELECT coalesce(nullif(pg_tablespace_location(coalesce(t.oid, d.dattablespace)), ''), current_setting('data_directory', true)) AS path"
+        # an unknown name there is ignored
+        " FROM pg_database AS d LEFT JOIN pg_tablespace AS t ON t.spcname = current_setting('default_tablespace')"
+        " WHERE d.datname = current_database()"
     )["path"]
     try:
         found = os.statvfs(where)
@@ -347,6 +406,26 @@ def _require_space(session: Session, needed: int, result: Dict[str, Any]) -> Non
         raise ResidencyError(
             "The load needs %s in %s, where %s are free: set a smaller scale or fewer schemas." % (human_bytes(needed), where, human_bytes(free))
         )
+
+
+def _require_connections(session: Session, count: int, doing: str) -> int:
+    """The server's major version."""
+    free = session.only_row(
+        "SELECT current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer"
+        " - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS free,"
+        " current_setting('server_version_num')::integer / 10000 AS major"
+    )
+    if count > free["free"]:
+        raise ResidencyError(
+            "%s needs %d connections, and the server has %d left: set fewer, or raise max_connections." % (doing, count, max(0, free["free"]))
+        )
+    major: int = free["major"]
+    return major
+
+
+def _database(session: Session) -> str:
+    name: str = session.only_row("SELECT current_database() AS name")["name"]
+    return name
 
 
 def _checkpoint(session: Session, result: Dict[str, Any]) -> None:
@@ -361,7 +440,7 @@ def _checkpoint(session: Session, result: Dict[str, Any]) -> None:
 
 
 def _run(
-    session: Session, options: Options, scale: int, found: _Set, client: Client, check_mode: bool, result: Dict[str, Any]
+    session: Session, options: Options, scale: int, found: _Set, client: Client, note: Note, check_mode: bool, result: Dict[str, Any]
 ) -> None:
     seconds = round(parse_seconds("run_time", options.run_time))
     if options.update_pct:
@@ -374,23 +453,14 @@ def _run(
         raise ResidencyError(
             "%d of %s of %s each are not loaded: load them first (state: present)." % (len(missing), _schemas(options.schemas), human_blocks(scale))
         )
-    free = session.only_row(
-        "SELECT current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer"
-        " - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS free,"
-        " current_setting('server_version_num')::integer / 10000 AS major"
-    )
-    if options.sessions * options.schemas > free["free"]:
-        raise ResidencyError(
-            "%d sessions for each of %s are %d connections, and the server has %d left: set fewer, or raise max_connections."
-            % (options.sessions, _schemas(options.schemas), options.sessions * options.schemas, max(0, free["free"]))
-        )
-    program = _pgbench.find(free["major"], options.pgbench)
+    doing = "%d sessions for each of %s" % (options.sessions, _schemas(options.schemas))
+    major = _require_connections(session, options.sessions * options.schemas, "Running " + doing)
+    program = _pgbench.find(major, options.pgbench)
     # reading alone changes nothing that anybody would miss
     result["changed"] = bool(options.update_pct)
     if check_mode:
         result["msg"] = "Would run %s%s." % (what, "; they would be loaded first" if missing else "")
         return
-    note = _notes(options.progress)
 
     def progress(so_far: _pgbench.Run, elapsed: float) -> None:
         blocks = _totals(so_far, options)["select_blocks"] + _totals(so_far, options)["update_blocks"]
@@ -403,7 +473,10 @@ def _run(
         _pgbench.Group(scripts(options, scale, number), options.sessions, (options.seed + number) % 2**31)
         for number in range(1, options.schemas + 1)
     ]
-    done = _pgbench.run(program, *client(), groups, seconds, progress)
+    try:
+        done = _pgbench.run(program, *client(major, PLAN), groups, seconds, progress)
+    except ResidencyError as error:
+        raise ResidencyError(str(error), result) from error
     totals = _totals(done, options)
     result.update(totals, seconds=round(done.seconds, 2), sessions=[_session(one, options) for one in done.sessions])
     touched = totals["select_blocks"] + totals["update_blocks"]
@@ -463,17 +536,27 @@ def _remove(session: Session, options: Options, found: _Set, check_mode: bool, r
     if not found.exists:
         result["msg"] = "There is no schema %s." % options.schema
         return
+    if not found.ours:
+        result["msg"] = "Schema %s has no tables of a load." % options.schema
+        return
+    _require_primary(session, "removed")
     result["changed"] = True
     what = "%s with %s" % (_schemas(len(found.whole)), human_bytes(result["bytes"]))
     if check_mode:
         result["msg"] = "Would remove %s." % what
         return
-    _require_primary(session, "removed")
+    try:
+        _drop(session, options, found)
+    except ResidencyError as error:
+        raise ResidencyError(str(error), dict(result, queries=session.queries)) from error
+    result["msg"] = "Removed %s." % what
+
+
+def _drop(session: Session, options: Options, found: _Set) -> None:
     for name in [*found.others, *("pgio%d" % number for number in sorted(found.whole))]:
         session.execute("DROP TABLE %s.%s" % (options.place, name))
     session.execute("DROP TABLE IF EXISTS %s.pgio_set" % options.place)
     session.execute("DROP SCHEMA %s" % options.place)  # not if somebody else has put something there
-    result["msg"] = "Removed %s." % what
 
 
 # --- words ---
@@ -488,23 +571,3 @@ def _schemas(count: int) -> str:
 
 def _milliseconds(value: Optional[float]) -> str:
     return "unknown time" if value is None else human_seconds(value / 1000)
-
-
-def _notes(name: Optional[str]) -> Note:
-    """Writes how far it is to a file in the directory of Ansible's asynchronous jobs, where the action plugin looks for it."""
-    if name is None:
-        return lambda text: None
-    if not re.fullmatch(r"[0-9a-z]{8,64}", name):
-        raise ResidencyError("progress is '%s': it is set by the action plugin alone." % name)
-    path = os.path.join(os.path.expanduser(os.environ.get("ANSIBLE_ASYNC_DIR", "~/.ansible_async")), "pgfleet." + name)
-    last = [0.0]
-
-    def note(text: str) -> None:
-        now = time.monotonic()
-        if now - last[0] >= _SAY:
-            last[0] = now
-            with open(os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w", encoding="utf-8") as file:
-                json.dump({"text": text}, file)
-            os.replace(path + ".new", path)
-
-    return note

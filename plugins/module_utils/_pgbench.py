@@ -12,9 +12,14 @@ written, in memory, and what was read is taken out of it, so that it stays small
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import glob
 import os
+import re
 import shutil
+import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -28,6 +33,9 @@ LOOK = 1.0  # seconds between two looks at the logs
 GRACE = 60  # seconds after the run time until a transaction that does not end is given up
 _FOLDERS = ("/usr/lib/postgresql/%d/bin", "/usr/pgsql-%d/bin")  # Debian, Red Hat
 _FASTER = "/dev/shm"
+_PREFIX = "pgfleet_io."
+_STALE = 60  # seconds, after which a folder that nobody holds is not one that is just being made
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True)
@@ -80,15 +88,29 @@ def run(
     program: str, connection: str, environment: Mapping[str, str], groups: Sequence[Group], seconds: int, progress: Callable[[Run, float], None]
 ) -> Run:
     """Run all groups at the same time for so many seconds. ``progress`` is called about every second with what there is so far."""
-    folder = tempfile.mkdtemp(prefix="pgfleet_io.", dir=_FASTER if os.access(_FASTER, os.W_OK) else None)
+    try:
+        return _run(program, connection, environment, groups, seconds, progress)
+    except OSError as error:
+        raise ResidencyError("pgbench cannot be run: %s." % error) from error
+
+
+def _run(
+    program: str, connection: str, environment: Mapping[str, str], groups: Sequence[Group], seconds: int, progress: Callable[[Run, float], None]
+) -> Run:
+    base = _FASTER if os.access(_FASTER, os.W_OK) else tempfile.gettempdir()
+    remove_stale(base)
+    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=base)
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     processes: List[subprocess.Popen[bytes]] = []
     try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        ends_with_us = _ends_with_us()
         logs = _Logs(folder, [one.sessions for one in groups])
         for number, group in enumerate(groups):
             with open(os.path.join(folder, "%d.said" % number), "wb") as said:
                 processes.append(subprocess.Popen(
-                    command(program, connection, group, number, folder, seconds), env=dict(os.environ, **environment), cwd=folder,
-                    stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
+                    command(program, connection, group, number, folder, seconds), env=dict(os.environ, LC_ALL="C", **environment), cwd=folder,
+                    stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, preexec_fn=ends_with_us,
                 ))
         begun = time.monotonic()
         while any(one.poll() is None for one in processes):
@@ -108,6 +130,8 @@ def run(
             if one.returncode:
                 raise ResidencyError(complaint(_said(folder, number)))
         logs.read()
+        for number in range(len(groups)):
+            require_whole(_said(folder, number), logs.transactions(number), base)
         return logs.run()
     finally:
         for one in processes:
@@ -115,6 +139,42 @@ def run(
                 one.kill()
             one.wait()
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(held)
+
+
+def _ends_with_us() -> Callable[[], None]:
+    """What a child calls first. Without it, a run whose module was killed goes on unseen, beside the next one."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def set_signal() -> None:
+        prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+    return set_signal
+
+
+def remove_stale(base: str) -> None:
+    """Logs of runs that were killed: each run holds a lock on its folder, which goes with the process."""
+    for path in glob.glob(os.path.join(glob.escape(base), _PREFIX + "*")):
+        try:
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue  # another user's, a link, or gone
+        try:
+            status = os.fstat(held)
+            if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700 and time.time() - status.st_mtime > _STALE:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # its run works
+        finally:
+            os.close(held)
+
+
+def require_whole(said: str, logged: int, base: str) -> None:
+    """pgbench does not notice that its log cannot be written, as when another user has filled the file system."""
+    found = re.search(r"^number of transactions actually processed: ([0-9]+)", said, re.MULTILINE)
+    if found and int(found.group(1)) != logged:
+        raise ResidencyError("pgbench ran %s transactions, and its log in %s has %d: is there space?" % (found.group(1), base, logged))
 
 
 def command(program: str, connection: str, group: Group, number: int, folder: str, seconds: int) -> List[str]:
@@ -169,16 +229,22 @@ class _Logs:
     def _count(self, sessions: List[Session], lines: bytes) -> None:
         for line in lines.split(b"\n"):
             words = line.split()
-            session, script = sessions[int(words[0])], int(words[3])
-            if not words[2].isdigit():  # "failed", of a transaction that could not be serialized
-                session.failed += 1
-                continue
-            latency, ended = int(words[2]), int(words[4]) + int(words[5]) / 1e6
+            try:
+                session, script = sessions[int(words[0])], int(words[3])
+                if words[2].isalpha():  # "failed", of a transaction that could not be serialized
+                    session.failed += 1
+                    continue
+                latency, ended = int(words[2]), int(words[4]) + int(words[5]) / 1e6
+            except (ValueError, IndexError):
+                raise ResidencyError("pgbench's log in %s has a line that is cut: is there space?" % os.path.dirname(self._folder)) from None
             session.done[script] = session.done.get(script, 0) + 1
             session.slowest[script] = max(session.slowest.get(script, 0.0), latency / 1e3)
             begun = ended - latency / 1e6
             self._first = begun if self._first is None else min(self._first, begun)
             self._last = max(self._last, ended)
+
+    def transactions(self, group: int) -> int:
+        return sum(sum(one.done.values()) for one in self._sessions[group])
 
     def run(self) -> Run:
         every = [one for sessions in self._sessions for one in sessions]

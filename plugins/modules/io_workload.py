@@ -35,6 +35,7 @@ options:
   schema:
     description:
       - Schema of the tables C(pgio1), C(pgio2) and so on. Must belong to the login role, or not exist.
+      - Must be for the load alone, where no other role has rights, and not be C(public).
     type: str
     default: pgfleet_io
   schemas:

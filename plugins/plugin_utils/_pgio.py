@@ -51,7 +51,7 @@ def parse(text: str, name: str) -> Dict[str, Any]:
             continue
         if key not in NAMES:
             raise AnsibleFilterError("%s: %s is not known: there can be %s." % (where, key, ", ".join([*NAMES, *IGNORED])))
-        if key in _NUMBERS and not value.isdigit():
+        if key in _NUMBERS and not re.fullmatch(r"[0-9]{1,10}", value):
             raise AnsibleFilterError("%s: %s is '%s': it must be a whole number." % (where, key, printable(value, 100)))
         for option in NAMES[key]:
             found[option] = int(value) if key in _NUMBERS else value

@@ -175,6 +175,104 @@ def test_what_others_have_changed_is_not_used(empty, as_postgres, login, harm):
     empty.sql("DROP FUNCTION IF EXISTS public.trap CASCADE")
 
 
+def test_a_right_of_another_role(empty, as_postgres, login):
+    """Which it has by default privileges, and adds a trigger with, between the look and the statement."""
+    empty.sql("ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO app; ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app")
+    small = dict(SMALL, schemas=1)
+    try:
+        first, again = as_postgres(task(LOAD, **small, **login), task(LOAD, **small, **login))
+        assert first["failed"] and first["changed"] and tables(empty) == ["pgio_set"]
+        for one in (first, again):
+            assert "Others have rights in schema pgfleet_io: take them away with REVOKE ALL ON SCHEMA" in one["msg"] and " FROM app," in one["msg"]
+        empty.sql('REVOKE ALL ON SCHEMA "pgfleet_io" FROM app')
+        [loaded] = well(as_postgres(task(LOAD, **small, **login)))
+        assert loaded["loaded"] == 1
+    finally:
+        empty.sql("ALTER DEFAULT PRIVILEGES REVOKE ALL ON SCHEMAS FROM app; ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM app")
+
+
+def test_the_database_has_no_say_in_the_plan(empty, as_postgres, login):
+    """Its owner may turn off every use of an index: then a statement would read all of the table, and be reported to read its range."""
+    names = ("enable_indexscan", "enable_bitmapscan", "enable_indexonlyscan")
+    small = dict(SMALL, schemas=1)
+    well(as_postgres(task(LOAD, **small, **login)))
+    for name in names:
+        empty.sql("ALTER DATABASE postgres SET %s = off" % name)
+    try:
+        empty.sql("SELECT pg_stat_reset()")
+        [ran] = well(as_postgres(task(LOAD, state="run", run_time="2s", work_unit=64, **small, **login)))
+    finally:
+        for name in names:
+            empty.sql("ALTER DATABASE postgres RESET %s" % name)
+    until = time.monotonic() + 60
+    while True:  # statistics of sessions that ended come a little later
+        scans, rows, indexed = (int(one) for one in empty.sql(
+            "SELECT seq_scan, seq_tup_read, idx_tup_fetch FROM pg_stat_user_tables WHERE schemaname = 'pgfleet_io' AND relname = 'pgio1'").split("|"))
+        if rows + indexed >= ran["select_blocks"] or time.monotonic() > until:
+            break
+    assert (scans, rows, indexed) == (0, 0, ran["select_blocks"])
+
+
+def test_an_emptied_table_is_no_whole_one(empty, as_postgres, login):
+    """Nor one without its index: a run on it would report blocks that nobody reads."""
+    well(as_postgres(task(LOAD, **dict(SMALL, schemas=3), **login)))
+    empty.sql("TRUNCATE pgfleet_io.pgio1; DROP INDEX pgfleet_io.pgio2_mykey_idx")
+    run, load, again = as_postgres(
+        task(LOAD, state="run", run_time="2s", **dict(SMALL, schemas=3), **login), task(LOAD, **dict(SMALL, schemas=3), **login),
+        task(LOAD, **dict(SMALL, schemas=3), **login),
+    )
+    assert run["failed"] and "2 of 3 schemas of 8.00 MB each are not loaded" in run["msg"]
+    assert load["loaded"] == 2 and not again["changed"], (load["msg"], again["msg"])
+
+
+def test_tables_of_others_with_these_names(empty, as_postgres, login):
+    """pgio's own are called so too. They stay, and so does a schema that has nothing of ours."""
+    empty.sql("CREATE SCHEMA pgfleet_io; CREATE TABLE pgfleet_io.pgio1 (mykey bigint)")
+    for state in ("present", "run", "absent"):
+        [refused] = as_postgres(task(LOAD, state=state, **SMALL, **login))
+        assert refused["failed"] and "has a table pgio1 that this module has not made" in refused["msg"] and not refused["changed"]
+    empty.sql("ALTER TABLE pgfleet_io.pgio1 RENAME TO mine")
+    [nothing] = well(as_postgres(task(LOAD, state="absent", **login)))
+    assert not nothing["changed"] and nothing["msg"] == "Schema pgfleet_io has no tables of a load." and tables(empty) == ["mine"]
+
+
+def test_only_rests_of_a_load(empty, as_postgres, login):
+    """Nothing is loaded to remove them."""
+    well(as_postgres(task(LOAD, **SMALL, **login)))
+    empty.sql("CREATE TABLE pgfleet_io.pgio3 (mykey integer); CREATE TABLE pgfleet_io.pgio_base ()")
+    check, real = well(as_postgres(task(LOAD, check=True, **SMALL, **login), task(LOAD, **SMALL, **login)))
+    assert check["msg"] == "2 schemas of 8.00 MB each are there. Would remove what a load left that was interrupted."
+    assert (real["changed"], real["loaded"]) == (True, 0) and "Removed what a load left" in real["msg"]
+    assert tables(empty) == ["pgio1", "pgio2", "pgio_set"]
+
+
+def test_what_was_done_until_a_failure(empty, as_postgres, login):
+    """Is a change: tables are gone, rows are other ones."""
+    well(as_postgres(task(LOAD, **SMALL, **login)))
+    empty.sql("CREATE TABLE pgfleet_io.mine ()")
+    [ran] = as_postgres(task(LOAD, state="run", run_time="2s", update_pct=50, pgbench="/bin/false", **SMALL, **login))
+    assert ran["failed"] and ran["changed"] and ran["msg"] == "pgbench failed: it said nothing."
+    [absent] = as_postgres(task(LOAD, state="absent", **login))
+    assert absent["failed"] and absent["changed"] and any("DROP TABLE" in one for one in absent["queries"])
+
+
+def test_nothing_is_left_of_a_killed_run(empty, as_postgres, login):
+    """Neither its sessions, beside which the next one would run, nor its log in memory."""
+    well(as_postgres(task(LOAD, **SMALL, **login)))
+    thread = kill_when(
+        empty, "SELECT count(*) > 1 FROM pg_stat_activity WHERE application_name = 'pgfleet.cache io_workload'",
+        "AnsiballZ_io_workload|io_workload.*zip|[_]main__.*io_workload",
+    )
+    [killed] = as_postgres(task(LOAD, state="run", run_time="300s", **SMALL, **login), environment={"ANSIBLE_PIPELINING": "False"})
+    thread.join()
+    assert killed["failed"]
+    until = time.monotonic() + 60
+    while empty.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgfleet.cache io_workload'") != "0":
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    well(as_postgres(task(LOAD, state="run", run_time="2s", **SMALL, **login)))
+
+
 def test_what_others_have_put_there_stays(empty, as_postgres, login):
     well(as_postgres(task(LOAD, **SMALL, **login)))
     empty.sql("CREATE TABLE pgfleet_io.mine ()")

@@ -142,3 +142,19 @@ def test_the_limit_goes_also_after_a_failure(fleet, driven):
     result(fleet)
     with open(os.path.join(driven.cgroup.folder, "memory.limit_in_bytes" if driven.cgroup.v1 else "memory.max")) as file:
         assert file.read().strip() in ("max", "9223372036854771712")
+
+
+def test_a_limit_that_an_interrupted_run_has_left(fleet, driven):
+    """Goes before the first run, which is reported as one without. As if the controller had been killed in the second run."""
+    limit = {"pgfleet.cache.page_cache_limit": {"size": "64MB", "data_directory": driven.data}}
+    output, status = fleet.command(fleet.write([limit], become=True))
+    assert status == 0, output
+    path = os.path.join(driven.cgroup.folder, "memory.limit_in_bytes" if driven.cgroup.v1 else "memory.max")
+    with open(path) as file:
+        assert int(file.read()) < 2**32
+    output, status = run(fleet)
+    assert status == 0 and "Remove a limit that an interrupted run has left" in output, output
+    free, limited = result(fleet)["result"]["runs"]
+    assert free["io"]["reads"]["page_cache_percent"] > limited["io"]["reads"]["page_cache_percent"] + 10
+    with open(path) as file:
+        assert file.read().strip() in ("max", "9223372036854771712")

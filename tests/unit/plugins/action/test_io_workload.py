@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+
 import pytest
-from ansible_collections.pgfleet.cache.plugins.action.io_workload import read_note
+from ansible_collections.pgfleet.cache.plugins.action import io_workload
+from ansible_collections.pgfleet.cache.plugins.action.io_workload import read_note, read_pid
 
 
 @pytest.mark.parametrize(("text", "expected"), [
@@ -15,7 +19,71 @@ from ansible_collections.pgfleet.cache.plugins.action.io_workload import read_no
     ("", (0.0, "")),
     ("cat: no such file", (0.0, "")),
     ("[1]", (0.0, "")),
+    ('{"text": "1..2 %"}', (2.0, "1..2 %")),
+    ('{"text": "%s %%"}' % ("9" * 150), (999.0, "9" * 150 + " %")),
+    ("[" * 100000, (0.0, "")),
     ('{"text": "%s"}' % ("x" * 900), (0.0, "x" * 200)),
 ])
 def test_read_note(text, expected):
     assert read_note(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ('{"text": "", "pid": 77}', 77), ('{"text": ""}', None), ('{"pid": "77; reboot"}', None), ('{"pid": -1}', None), ('{"pid": true}', None), ("", None),
+    ('{"pid": 1e3}', None),
+])
+def test_read_pid(text, expected):
+    assert read_pid(text) == expected
+
+
+class Host(io_workload.ActionModule):
+    """A host that answers what it likes."""
+
+    def __init__(self, answers, note):
+        self.answers, self.note, self.asked = answers, note, []
+        self._task = type("Task", (), {"args": {"state": "run", "run_time": "2s"}, "check_mode": False, "async_val": 0})()
+
+    def get_shell_option(self, name, default=None):
+        return default
+
+    def _execute_module(self, module_name, module_args, **rest):
+        mode = module_args.get("mode", "start")
+        self.asked.append(mode)
+        answers = self.answers[mode]
+        return dict(answers.pop(0) if len(answers) > 1 else answers[0])
+
+    def _low_level_execute_command(self, command):
+        self.asked.append(command)
+        return {"stdout": self.note(command)}
+
+
+EVIL = {"ansible_facts": {"ansible_become_password": "x"}, "add_host": {"host_name": "other"}}
+
+
+def test_a_host_that_does_not_start_gives_no_orders():
+    host = Host({"start": [dict(EVIL, failed=True, msg="no")]}, lambda command: "")
+    assert host._workload({}) == {"failed": True, "msg": "no"}
+
+
+def test_a_process_that_is_gone(monkeypatch):
+    """As after a restart of the host: the job never says that it has ended, and nobody waits for its bound, which is hours."""
+    monkeypatch.setattr(io_workload, "POLL", 0.01)
+    note = json.dumps({"text": "running, 3.0 %", "pid": 77})
+    host = Host(
+        {"start": [{"ansible_job_id": "j1", "results_file": "/home/a b/j1"}], "status": [{"finished": 0}], "cleanup": [{}]},
+        lambda command: note + ("pgfleet-process-is-gone" if "kill -0 77" in command else ""),
+    )
+    result = host._workload({"inventory_hostname": "db1"})
+    assert result["failed"] and "has ended without a result" in result["msg"]
+    assert host.asked[-1] == "cleanup" and shlex.split(host.asked[-2])[:2] == ["rm", "-f"] and shlex.split(host.asked[-2])[2].startswith("/home/a b/pgfleet.")
+
+
+def test_a_result_just_after_its_process_has_gone(monkeypatch):
+    monkeypatch.setattr(io_workload, "POLL", 0.01)
+    note = json.dumps({"text": "running, 3.0 %", "pid": 77})
+    last = dict(EVIL, finished=1, msg="done")
+    host = Host(
+        {"start": [{"ansible_job_id": "j1", "results_file": "/j1"}], "status": [{"finished": 0}, {"finished": 0}, last], "cleanup": [{}]},
+        lambda command: note + ("pgfleet-process-is-gone" if "kill -0 77" in command else ""),
+    )
+    assert host._workload({}) == {"msg": "done"}

@@ -44,6 +44,9 @@ def test_wrong_scale(scale):
     ({"run_time": "0.5s"}, "run_time is 0.5s: it must be at least 1 s."),
     ({"run_time": "soon"}, "run_time is 'soon': it must be a duration such as 36h; the units are s, min, h, d and w."),
     ({"load_timeout": "x"}, "load_timeout is 'x': it must be a duration such as 36h; the units are s, min, h, d and w."),
+    ({"run_time": "5000w"}, "run_time is 5000w: pgbench runs at most 68 years."),
+    ({"schema": "public"}, "schema is public, which is everybody's: set one that is for the load alone."),
+    ({"schema": "information_schema"}, "schema is information_schema, which is everybody's: set one that is for the load alone."),
     ({"schema": "pg_io"}, "schema is 'pg_io': it must be a name of small letters, digits and _ that does not begin with pg_."),
     ({"schema": 'a"b'}, "schema is 'a\"b': it must be a name of small letters, digits and _ that does not begin with pg_."),
 ])
@@ -75,14 +78,3 @@ def test_totals():
         "slowest_update_ms": 7.0,
     }
     assert _io_workload._totals(_pgbench.Run([]), OPTIONS)["slowest_select_ms"] is None
-
-
-def test_notes_have_names_of_the_action_plugin_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("ANSIBLE_ASYNC_DIR", str(tmp_path))
-    with pytest.raises(ResidencyError, match="set by the action plugin alone"):
-        _io_workload._notes("../../x")
-    note = _io_workload._notes("0123456789abcdef")
-    note("loading, 3.0 %")
-    note("loading, 4.0 %")  # too soon
-    assert (tmp_path / "pgfleet.0123456789abcdef").read_text() == '{"text": "loading, 3.0 %"}'
-    _io_workload._notes(None)("nothing")

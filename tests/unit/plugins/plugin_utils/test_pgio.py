@@ -43,6 +43,7 @@ def test_what_it_sets_goes_before_the_variables_and_what_is_empty_is_not_set():
     [
         ("UPDATE_PERCENT=3", "c, line 2: UPDATE_PERCENT is not known: there can be UPDATE_PCT, RUN_TIME"),
         ("NUM_SCHEMAS=many", "c, line 2: NUM_SCHEMAS is 'many': it must be a whole number."),
+        ("NUM_SCHEMAS=\u00b2", "c, line 2: NUM_SCHEMAS is '\u00b2': it must be a whole number."),
         ("NUM_SCHEMAS=$(reboot)", "c, line 2: 'NUM_SCHEMAS=$(reboot)' is no assignment of a value, such as SCALE=1G."),
         ("SCALE=1G; reboot", "c, line 2: 'SCALE=1G; reboot' is no assignment of a value"),
         ("SCALE='1G", "c, line 2: No closing quotation."),
