@@ -33,6 +33,8 @@ def records(cluster):
     directory = os.path.join(cluster.socket, "records")
     found = {}
     for name in os.listdir(directory) if os.path.isdir(directory) else ():
+        if name == ".lock":
+            continue  # whoever looks takes it
         with open(os.path.join(directory, name)) as file:
             found[name] = file.read()
     return directory, found
