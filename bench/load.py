@@ -73,7 +73,7 @@ class Load:
     def pgio(self, sessions: int) -> tuple[int, float]:
         said: list[str] = []
         text = LOOP.format(seconds=self._seconds, blocks=BLOCKS, unit=WORK_UNIT)
-        threads = [threading.Thread(target=lambda: said.append(self._psql(text))) for _ in range(sessions)]
+        threads = [threading.Thread(target=lambda: said.append(self._psql(text))) for dummy in range(sessions)]
         begun = time.monotonic()
         for thread in threads:
             thread.start()

@@ -91,7 +91,7 @@ class ActionModule(ActionBase):
                 if gone >= GONE:
                     return {"failed": True, "changed": True, "msg": "The load's process has ended without a result: it was killed, or the host restarted."}
                 # its own user asks; the host may have been restarted, or the process killed together with what waited for it
-                asked = "" if pid is None else " && { kill -0 %d 2>/dev/null || echo %s; }" % (pid, _GONE_MARK)
+                asked = " && { kill -0 %d 2>/dev/null || echo %s; }" % (pid, _GONE_MARK) if pid else ""
                 said, mark, dummy = str(self._low_level_execute_command("cat %s%s" % (shlex.quote(note), asked)).get("stdout", "")).partition(_GONE_MARK)
                 gone = gone + 1 if mark else 0
                 percent, text = read_note(said)
@@ -127,7 +127,7 @@ def read_pid(text: str) -> Optional[int]:
         pid = json.loads(text)["pid"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return pid if type(pid) is int and 1 < pid < 2**31 else None
+    return pid if isinstance(pid, int) and not isinstance(pid, bool) and 1 < pid < 2**31 else None
 
 
 def read_note(text: str) -> Tuple[float, str]:

@@ -405,7 +405,7 @@ def misspelt(spec: Spec, names: Sequence[str]) -> List[str]:
     """Variables that look like one of the collection's. Facts and results of an earlier run have names of their own."""
     found = []
     for name in sorted(names):
-        if not re.match("cache_(cold_test|extension|restart|snapshot|warmup)_|pgfleet_", name) or name in spec.known or OWN.fullmatch(name):
+        if not re.match("(%s|pgfleet)_" % "|".join(map(re.escape, os.listdir(ROLES))), name) or name in spec.known or OWN.fullmatch(name):
             continue
         alike = difflib.get_close_matches(name, spec.known, 1, _ALIKE)
         if alike:

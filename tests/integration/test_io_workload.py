@@ -22,6 +22,10 @@ LOAD = "io_workload"
 SMALL = {"schemas": 2, "scale": "8M"}
 
 
+def sizes(**changed):
+    return dict(SMALL, **changed)
+
+
 @pytest.fixture
 def empty(cluster):
     cluster.sql("DROP SCHEMA IF EXISTS pgfleet_io CASCADE")
@@ -45,8 +49,8 @@ def test_a_row_in_each_block(empty, as_postgres, login):
     """In an order that is not that of the keys; a second load finds them, one of another scale replaces them."""
     check, real, again, other, gone, absent = well(as_postgres(
         task(LOAD, check=True, **SMALL, **login), task(LOAD, **SMALL, **login), task(LOAD, **SMALL, **login),
-        task(LOAD, **dict(SMALL, scale="9M", schemas=1), **login),
-        task(LOAD, check=True, state="absent", **login), task(LOAD, check=True, state="run", **dict(SMALL, scale="9M", schemas=1), **login),
+        task(LOAD, **sizes(scale="9M", schemas=1), **login),
+        task(LOAD, check=True, state="absent", **login), task(LOAD, check=True, state="run", **sizes(scale="9M", schemas=1), **login),
     ))
     assert [one["changed"] for one in (check, real, again, other, gone, absent)] == [True, True, False, True, True, False]
     assert (check["loaded"], real["loaded"], again["loaded"], other["loaded"]) == (0, 2, 0, 1)
@@ -66,7 +70,7 @@ def test_a_row_in_each_block(empty, as_postgres, login):
 @pytest.mark.parametrize("percent", [0, 60, 100])
 def test_what_the_sessions_did(empty, as_postgres, login, percent):
     """As PostgreSQL counted it: the rows that were fetched and updated, and who was connected."""
-    run = dict(SMALL, state="run", sessions=2, run_time="4s", work_unit=64, update_pct=percent, update_work_unit=4, **login)
+    run = sizes(state="run", sessions=2, run_time="4s", work_unit=64, update_pct=percent, update_work_unit=4, **login)
 
     def counted():
         return [int(one) for one in empty.sql(
@@ -121,14 +125,14 @@ def kill_when(cluster, there, name):
 
 def test_an_interrupted_load_is_repaired(empty, as_postgres, login):
     """Its tables are not taken for whole ones, and the next load leaves none of its rests."""
-    sizes = dict(SMALL, scale="64M", load_sessions=1)
+    large = sizes(scale="64M", load_sessions=1)
     begun = "SELECT to_regclass('pgfleet_io.pgio2') IS NOT NULL"
     thread = kill_when(empty, begun, "AnsiballZ_io_workload|io_workload.*zip|[_]main__.*io_workload")
-    [cut] = as_postgres(task(LOAD, **sizes, **login), environment={"ANSIBLE_PIPELINING": "False"})
+    [cut] = as_postgres(task(LOAD, **large, **login), environment={"ANSIBLE_PIPELINING": "False"})
     thread.join()
     if not cut.get("failed"):
         empty.sql("DELETE FROM pgfleet_io.pgio_set WHERE number = 2; CREATE TABLE pgfleet_io.pgio_base ()")  # it was faster
-    run, again = as_postgres(task(LOAD, state="run", run_time="2s", **sizes, **login), task(LOAD, **sizes, **login))
+    run, again = as_postgres(task(LOAD, state="run", run_time="2s", **large, **login), task(LOAD, **large, **login))
     assert run["failed"] and "1 of 2 schemas of 64.0 MB each are not loaded: load them first (state: present)." in run["msg"]
     assert not again.get("failed"), again["msg"]
     assert again["changed"] and again["loaded"] == 1
@@ -168,9 +172,9 @@ def test_one_at_a_time(empty, as_postgres, login):
 ], ids=["trigger", "owner", "view", "schema"])
 def test_what_others_have_changed_is_not_used(empty, as_postgres, login, harm):
     """A superuser's statements run what a trigger or a view of another role says."""
-    well(as_postgres(task(LOAD, **dict(SMALL, schemas=1), **login)))
+    well(as_postgres(task(LOAD, **sizes(schemas=1), **login)))
     empty.sql(harm)
-    for result in as_postgres(*(task(LOAD, state=state, **dict(SMALL, schemas=1), **login) for state in ("present", "run", "absent"))):
+    for result in as_postgres(*(task(LOAD, state=state, **sizes(schemas=1), **login) for state in ("present", "run", "absent"))):
         assert result["failed"] and ("somebody has changed it" in result["msg"] or "belongs to app" in result["msg"]), result["msg"]
     empty.sql("DROP FUNCTION IF EXISTS public.trap CASCADE")
 
@@ -178,7 +182,7 @@ def test_what_others_have_changed_is_not_used(empty, as_postgres, login, harm):
 def test_a_right_of_another_role(empty, as_postgres, login):
     """Which it has by default privileges, and adds a trigger with, between the look and the statement."""
     empty.sql("ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO app; ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app")
-    small = dict(SMALL, schemas=1)
+    small = sizes(schemas=1)
     try:
         first, again = as_postgres(task(LOAD, **small, **login), task(LOAD, **small, **login))
         assert first["failed"] and first["changed"] and tables(empty) == ["pgio_set"]
@@ -194,7 +198,7 @@ def test_a_right_of_another_role(empty, as_postgres, login):
 def test_the_database_has_no_say_in_the_plan(empty, as_postgres, login):
     """Its owner may turn off every use of an index: then a statement would read all of the table, and be reported to read its range."""
     names = ("enable_indexscan", "enable_bitmapscan", "enable_indexonlyscan")
-    small = dict(SMALL, schemas=1)
+    small = sizes(schemas=1)
     well(as_postgres(task(LOAD, **small, **login)))
     for name in names:
         empty.sql("ALTER DATABASE postgres SET %s = off" % name)
@@ -215,11 +219,11 @@ def test_the_database_has_no_say_in_the_plan(empty, as_postgres, login):
 
 def test_an_emptied_table_is_no_whole_one(empty, as_postgres, login):
     """Nor one without its index: a run on it would report blocks that nobody reads."""
-    well(as_postgres(task(LOAD, **dict(SMALL, schemas=3), **login)))
+    well(as_postgres(task(LOAD, **sizes(schemas=3), **login)))
     empty.sql("TRUNCATE pgfleet_io.pgio1; DROP INDEX pgfleet_io.pgio2_mykey_idx")
     run, load, again = as_postgres(
-        task(LOAD, state="run", run_time="2s", **dict(SMALL, schemas=3), **login), task(LOAD, **dict(SMALL, schemas=3), **login),
-        task(LOAD, **dict(SMALL, schemas=3), **login),
+        task(LOAD, state="run", run_time="2s", **sizes(schemas=3), **login), task(LOAD, **sizes(schemas=3), **login),
+        task(LOAD, **sizes(schemas=3), **login),
     )
     assert run["failed"] and "2 of 3 schemas of 8.00 MB each are not loaded" in run["msg"]
     assert load["loaded"] == 2 and not again["changed"], (load["msg"], again["msg"])
@@ -290,7 +294,7 @@ def test_a_standby_reads(empty, machine, as_postgres, login):
     while "pgio_set" not in tables(standby):
         assert time.monotonic() < until
     load, update, read = as_postgres(
-        task(LOAD, **dict(SMALL, schemas=3), **there), task(LOAD, state="run", update_pct=1, run_time="2s", **SMALL, **there),
+        task(LOAD, **sizes(schemas=3), **there), task(LOAD, state="run", update_pct=1, run_time="2s", **SMALL, **there),
         task(LOAD, state="run", run_time="2s", **SMALL, **there),
     )
     standby.stop()

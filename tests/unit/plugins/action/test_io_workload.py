@@ -43,7 +43,7 @@ class Host(io_workload.ActionModule):
         self.answers, self.note, self.asked = answers, note, []
         self._task = type("Task", (), {"args": {"state": "run", "run_time": "2s"}, "check_mode": False, "async_val": 0})()
 
-    def get_shell_option(self, name, default=None):
+    def get_shell_option(self, option, default=None):
         return default
 
     def _execute_module(self, module_name, module_args, **rest):

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import fcntl
+import multiprocessing
 import os
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -136,21 +134,21 @@ def test_folders_of_killed_runs_go(tmp_path):
     assert sorted(one.name for one in tmp_path.iterdir()) == ["other", "pgfleet_io.link", "pgfleet_io.new", "pgfleet_io.works"]
 
 
-def test_pgbench_ends_with_the_module(tmp_path):
+def test_pgbench_ends_with_the_module(tmp_path, monkeypatch):
     """Whatever kills it: else the load goes on unseen, beside that of the next run."""
     name = program(tmp_path, "#!/bin/sh\necho $$ >%s/pid\nexec sleep 300\n" % tmp_path)
-    code = (
-        "from ansible_collections.pgfleet.cache.plugins.module_utils import _pgbench\n_pgbench._FASTER = %r\n"
-        "_pgbench.run(%r, '', {}, [_pgbench.Group([('SELECT 1;', 1)], 1, 0)], 300, lambda so_far, elapsed: None)" % (str(tmp_path), name)
-    )
-    with subprocess.Popen([sys.executable, "-c", code]) as module:
-        try:
-            until = time.monotonic() + 60
-            while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
-                assert time.monotonic() < until and module.poll() is None
-                time.sleep(0.05)
-        finally:
-            module.send_signal(signal.SIGKILL)
+    monkeypatch.setattr(_pgbench, "_FASTER", str(tmp_path))
+    group = _pgbench.Group([("SELECT 1;", 1)], 1, 0)
+    module = multiprocessing.get_context("fork").Process(target=_pgbench.run, args=(name, "", {}, [group], 300, lambda so_far, elapsed: None))
+    module.start()
+    try:
+        until = time.monotonic() + 60
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+            assert time.monotonic() < until and module.is_alive()
+            time.sleep(0.05)
+    finally:
+        module.kill()
+        module.join()
     pid = int((tmp_path / "pid").read_text())
     until = time.monotonic() + 60
     while True:
