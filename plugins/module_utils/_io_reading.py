@@ -138,7 +138,7 @@ def charged(postmaster: int) -> Charged:
 
 def of_process(pid: int) -> Dict[str, int]:
     """/proc/<pid>/io, or the OSError of who may not read it."""
-    with open(_proc.where("/proc/%d/io" % pid), encoding="ascii") as file:
+    with open(_proc.where("/proc/%d/io" % pid), encoding="utf-8") as file:
         return {name: int(value) for name, dummy, value in (line.partition(": ") for line in file)}
 
 

@@ -299,7 +299,7 @@ def _server_processes(server: Server) -> FrozenSet[Process]:
 
 
 def _read_bytes(pid: int) -> int:
-    with open("/proc/%d/io" % pid, encoding="ascii") as file:
+    with open("/proc/%d/io" % pid, encoding="utf-8") as file:
         for line in file:
             name, dummy, value = line.partition(": ")
             if name == "read_bytes":

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import os
 import signal
@@ -431,20 +432,28 @@ def test_without_the_right(plain, ansible, as_postgres):
 
 
 def test_root_measures_as_the_owner(plain, ansible):
-    """What the kernel tells of a process it tells to the process's user."""
+    """What the kernel tells of a process it tells to the process's user, who cannot read root's own Python."""
+    environments = sorted(glob.glob(os.environ["HOST_ENVIRONMENTS"] + "/host-3.*-*"))
+    pythons = ["/usr/bin/python3", *(one + "/bin/python" for one in environments[:1] + environments[-1:])]
     with open(os.path.join(plain.data, "pg_hba.conf"), "r+") as file:
         rules = file.read()
         file.seek(0)
         file.write("local all all trust\n" + rules)
     plain.sql("SELECT pg_reload_conf()")
     try:
-        [result] = ansible.tasks([task(PHYSICAL, duration="1s", login_user="postgres", **login(plain))])
+        results = [
+            result for python in pythons
+            for result in ansible.tasks(
+                [task(PHYSICAL, duration="1s", login_user="postgres", **login(plain))], vars={"ansible_python_interpreter": python}
+            )
+        ]
     finally:
         with open(os.path.join(plain.data, "pg_hba.conf"), "w") as file:
             file.write(rules)
         plain.sql("SELECT pg_reload_conf()")
-    assert not result.get("failed"), result
-    assert result["reads"]["server_bytes"] is not None and result["data_directory"] == plain.data
+    for result in results:
+        assert not result.get("failed"), result
+        assert result["reads"]["server_bytes"] is not None and result["data_directory"] == plain.data
 
 
 @pytest.fixture
