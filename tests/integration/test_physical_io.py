@@ -426,7 +426,8 @@ def test_without_the_right(plain, ansible, as_postgres):
     [user] = ansible.tasks([task(PHYSICAL, duration="1s", **by_password)], become=True, become_user="nobody", vars={"ansible_become_flags": "-s /bin/sh"})
     assert user["failed"] and "become the cluster's operating system user" in user["msg"]
     assert {frozenset(keys(one)) for one in (role, root, user)} == {frozenset(documented(PHYSICAL))}
-    nowhere = dict(login(plain), login_port=free_port())
+    nowhere = login(plain)
+    nowhere["login_port"] = free_port()
     [stopped] = as_postgres(task(PHYSICAL, duration="1s", **nowhere))
     assert stopped["msg"].startswith("Cannot connect to PostgreSQL: ")
 
