@@ -91,7 +91,7 @@ class ActionModule(ActionBase):
                 if gone >= GONE:
                     return {"failed": True, "changed": True, "msg": "The load's process has ended without a result: it was killed, or the host restarted."}
                 # its own user asks; the host may have been restarted, or the process killed together with what waited for it
-                asked = " && { kill -0 %d 2>/dev/null || echo %s; }" % (pid, _GONE_MARK) if pid else ""
+                asked = " && { kill -0 %s 2>/dev/null || echo %s; }" % (pid, _GONE_MARK) if pid else ""
                 said, mark, dummy = str(self._low_level_execute_command("cat %s%s" % (shlex.quote(note), asked)).get("stdout", "")).partition(_GONE_MARK)
                 gone = gone + 1 if mark else 0
                 percent, text = read_note(said)

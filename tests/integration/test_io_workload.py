@@ -23,7 +23,7 @@ SMALL = {"schemas": 2, "scale": "8M"}
 
 
 def sizes(**changed):
-    return dict(SMALL, **changed)
+    return {**SMALL, **changed}
 
 
 @pytest.fixture
