@@ -464,16 +464,18 @@ except _privileges.ResidencyError as error:
             " state of the cluster.\n" % OWNER, output), output
 
 
-def test_a_program_does_not_import_from_where_it_is(tmp_path):
+def test_a_program_does_not_import_from_where_it_is(ansible, tmp_path):
     """What the roles run by an interpreter, in a directory that somebody else has filled."""
     with open(os.path.join(ROLES, "cache_common/tasks/traffic/haproxy/ask.yml")) as file:
-        text = yaml.safe_load(file)[0]["ansible.builtin.command"]["argv"]
-    words = re.findall(r"'([^']+)'", text.split("__cache_common_place")[0])
-    assert words[0] == "python3"
+        command = yaml.safe_load(file)[0]["ansible.builtin.command"]["argv"]
+    place = {"socket": "/nowhere.sock", "backend": "read", "server": "db1"}
+    [shown] = ansible.tasks([{"ansible.builtin.debug": {"msg": command}}], vars={"__cache_common_place": place, "__cache_common_await": []})
+    words = shown["msg"]
+    assert words[0] == "python3" and words[-1] == "/nowhere.sock"
     for name in ("json", "csv", "socket"):
         (tmp_path / (name + ".py")).write_text("open(%r, 'w')\n" % str(tmp_path / "marker"))
     with open(os.path.join(ROLES, "cache_common/tasks/traffic/haproxy/servers.py")) as file:
-        subprocess.run([*words, "/nowhere.sock"], cwd=str(tmp_path), stdin=file, stderr=subprocess.DEVNULL, check=False)
+        subprocess.run(words, cwd=str(tmp_path), stdin=file, stderr=subprocess.DEVNULL, check=False)
     assert not (tmp_path / "marker").exists()
 
 
