@@ -61,16 +61,20 @@ class ActionModule(ActionBase):
         except (ResidencyError, KeyError):
             return self._module(task_vars, {}, False)  # which says what is wrong
         self._task.async_val = seconds
+        # Ansible leaves it to the host, where the user that the module runs as cannot remove what is the connection's user's
+        tmp = self._make_tmp_path()
         try:
             started = self._module(task_vars, {"progress": name}, True)
         finally:
             self._task.async_val = 0
         if "ansible_job_id" not in started or started.get("failed"):
+            self._remove_tmp_path(tmp, force=True)
             return started
         try:
             return self._follow(task_vars, str(started["ansible_job_id"]), str(started.get("results_file", "")), name, time.monotonic() + seconds)
         finally:
             self._status(task_vars, str(started["ansible_job_id"]), "cleanup")
+            self._remove_tmp_path(tmp, force=True)
 
     def _follow(self, task_vars: Dict[str, Any], job: str, results: str, name: str, until: float) -> Dict[str, Any]:
         host = str(task_vars.get("inventory_hostname", ""))
@@ -118,6 +122,8 @@ class ActionModule(ActionBase):
             module_name="ansible.legacy.async_status", module_args={"jid": job, "mode": mode, "_async_dir": self.get_shell_option(
                 "async_dir", default="~/.ansible_async")}, task_vars=task_vars, wrap_async=False
         )
+        if self._connection._shell.tmpdir:
+            self._remove_tmp_path(self._connection._shell.tmpdir, force=True)
         return without_orders(result)
 
 

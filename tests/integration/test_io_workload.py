@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import signal
@@ -106,6 +107,11 @@ def test_progress_is_shown(empty, ansible, login):
         [task(LOAD, **SMALL, **login), task(LOAD, state="run", run_time="6s", **SMALL, **login)], become=True, become_user="postgres"))
     assert status == 0, output
     assert "db1: running, " in output and " s of 6.0 s, " in output
+    # what the host was sent has the login in it, and another test may send some at this moment
+    until = time.monotonic() + 120
+    while glob.glob("/var/tmp/ansible-tmp-*/AnsiballZ_io_workload.py"):
+        assert time.monotonic() < until
+        time.sleep(0.5)
 
 
 def kill_when(cluster, there, name):

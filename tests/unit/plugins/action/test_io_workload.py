@@ -41,6 +41,7 @@ class Host(io_workload.ActionModule):
 
     def __init__(self, answers, note):
         self.answers, self.note, self.asked = answers, note, []
+        self._connection = type("Connection", (), {"_shell": type("Shell", (), {"tmpdir": None})()})()
         self._task = type("Task", (), {"args": {"state": "run", "run_time": "2s"}, "check_mode": False, "async_val": 0})()
 
     def get_shell_option(self, option, default=None):
@@ -51,6 +52,12 @@ class Host(io_workload.ActionModule):
         self.asked.append(mode)
         answers = self.answers[mode]
         return dict(answers.pop(0) if len(answers) > 1 else answers[0])
+
+    def _make_tmp_path(self, remote_user=None):
+        return "/tmp/ansible-tmp-1"
+
+    def _remove_tmp_path(self, tmp_path, force=False):
+        self.asked.append("remove %s" % tmp_path)
 
     def _low_level_execute_command(self, command):
         self.asked.append(command)
@@ -75,7 +82,9 @@ def test_a_process_that_is_gone(monkeypatch):
     )
     result = host._workload({"inventory_hostname": "db1"})
     assert result["failed"] and "has ended without a result" in result["msg"]
-    assert host.asked[-1] == "cleanup" and shlex.split(host.asked[-2])[:2] == ["rm", "-f"] and shlex.split(host.asked[-2])[2].startswith("/home/a b/pgfleet.")
+    note, *last = host.asked[-3:]
+    assert shlex.split(note)[:2] == ["rm", "-f"] and shlex.split(note)[2].startswith("/home/a b/pgfleet.")
+    assert last == ["cleanup", "remove /tmp/ansible-tmp-1"]
 
 
 def test_a_result_just_after_its_process_has_gone(monkeypatch):
