@@ -17,13 +17,17 @@ demo: ## a primary and two standbys on this machine: a query cold and restored, 
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule
+.PHONY: test test-all test-rest test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule
 .PHONY: test-block-devices test-cuts test-packages test-fleet test-cold test-tenant
 test: ## what every change has to pass: all tests below or their heart, and the sum (root); about an hour
 	@HEART=1 MAJORS=18 BESIDE="lint extension fleet" build-tools/test unit sanity molecule majors -- integration
 
-test-all: ## all tests below with every variant, but stress and asan (root); three hours
-	@THOROUGH=1 CUTS=6 BESIDE="extension majors" build-tools/test lint unit sanity molecule integration -- tenant packages fleet cold
+test-all: ## make test and make test-rest, one after the other (root); three hours
+	@status=0; for half in test test-rest; do $(MAKE) --no-print-directory $$half || status=1; done; \
+	cat build/results/table build/results-rest/table; exit $$status
+
+test-rest: ## what make test leaves out: every variant, scenario and version, but not stress and asan (root)
+	@THOROUGH=only CUTS=6 RESULTS=results-rest BESIDE="tenant majors" build-tools/test packages fleet sanity integration -- block-devices cold
 
 test-quick: ## lint, units, and the heart of each file of the integration tests (root): for work in progress, under 8 minutes
 	@BESIDE=lint build-tools/test unit few
@@ -37,8 +41,8 @@ test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
 test-unit: ## the Python engines, with pytest
 	@build-tools/unit
 
-test-sanity: ## ansible-test sanity and units on ansible-core 2.19; THOROUGH=1: 2.18, and 2.20 and 2.21 with Python 3.12
-	@build-tools/sanity development $(if $(THOROUGH),core-2.18 core-2.20:3.12 core-2.21:3.12)
+test-sanity: ## ansible-test sanity and units on ansible-core 2.19; THOROUGH=1: 2.18, and 2.20 and 2.21 with Python 3.12; THOROUGH=only: these alone
+	@build-tools/sanity $(if $(filter only,$(THOROUGH)),,development) $(if $(THOROUGH),core-2.18 core-2.20:3.12 core-2.21:3.12)
 
 test-extension: ## the C extension against PostgreSQL 15, a standby included (root)
 	@build-tools/extension
@@ -52,7 +56,7 @@ test-asan: ## the extension's tests with sanitizers, on a PostgreSQL 15 built wi
 test-majors: ## MAJORS="17 18": the extension on these, each in a Debian of its own (root); 15 and 19 too
 	@build-tools/majors $(MAJORS)
 
-test-integration: ## modules and playbooks against throwaway clusters; logins, host Pythons; THOROUGH=1: all variants (root)
+test-integration: ## modules and playbooks against throwaway clusters; logins, host Pythons; THOROUGH=1: all variants; THOROUGH=only: the others (root)
 	@build-tools/integration
 
 test-cuts: ## CUTS=all CUTS_SEED=1 CUTS_TABLE=: a rolling restart that is ended after every task, and run again (root); hours

@@ -25,6 +25,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import foreground
+import hold
+
 BLOCK = 8192
 PAGE = mmap.PAGESIZE
 PAGES = BLOCK // PAGE  # of a block
@@ -178,8 +181,11 @@ class Bench:
         self.cpu: float | None = None  # of the last measurement
         self.went_again = False  # in the last measurement
         self.called_at = 0.0  # the last method, by the clock
+        self.machine = Machine(self)  # of the last measurement
+        self.group: Path | None = None  # the control group that limits the server, and programs beside it
         self.touches_memory = True  # before a method
         self.files: list[File] = []
+        self.accounts: list[File] = []  # pgbench's table
         # ours has functions of the peer's names, too: by itself a name means the peer's
         self.sql("ALTER DATABASE postgres SET search_path = public, ours")
         self.sql("CREATE SCHEMA ours; CREATE EXTENSION pg_residency SCHEMA ours; CREATE EXTENSION pgfincore; CREATE EXTENSION pg_prewarm")
@@ -228,6 +234,8 @@ class Bench:
 
     def tool(self, *command: str) -> None:
         """A program beside the server, and what it has read."""
+        if self.group is not None:
+            command = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self.group / "cgroup.procs"), *command)
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         text = Path(f"/proc/{process.pid}/io").read_text()
@@ -241,6 +249,9 @@ class Bench:
         blocks = int(gib * 2**30 / BLOCK)
         self.sql(f"CREATE TABLE {name} (a int, filler text) WITH (fillfactor = 10); ALTER TABLE {name} ALTER filler SET STORAGE PLAIN;"
                  f"INSERT INTO {name} SELECT i, repeat('x', 700) FROM generate_series(1, {blocks}) i; VACUUM (FREEZE) {name}; CHECKPOINT", database)
+        return self.files_of(name, database)
+
+    def files_of(self, name: str, database: str = "postgres") -> list[File]:
         base = self.directory / "data" / self.sql(f"SELECT pg_relation_filepath('{name}')", database)
         names = sorted(base.parent.glob(base.name + ".*"), key=lambda p: int(p.suffix[1:]))
         return [File(path) for path in [base, *names]]
@@ -304,6 +315,7 @@ class Bench:
         if self.touches_memory:
             touch_memory(int(1.15 * sum(file.bytes for file in self.files)))
         self.went_again = False
+        self.machine = Machine(self)  # what came before was preparation
         self.called_at = time.time()
         begin = time.monotonic()
         call()
@@ -319,18 +331,19 @@ class Bench:
         cpu: dict[str, list[float]] = {name: [] for name in methods}
         failed = dict.fromkeys(methods, 0)
         for turn in range(2 * repeat if again else repeat):
-            for name, method in methods.items():
+            in_turn = list(methods.items())
+            for name, method in in_turn[turn % len(in_turn) :] + in_turn[: turn % len(in_turn)]:
                 if len(clean[name]) >= repeat or (turn >= repeat and failed[name] == turn):
                     continue
                 self.went_again = False
-                machine = Machine(self)
+                self.machine = Machine(self)
                 before = self.tree_cpu() + sum(os.times()[2:4])
                 value = method()
                 if value is None:
                     failed[name] += 1
                     continue
                 cpu[name].append(self.tree_cpu() + sum(os.times()[2:4]) - before)
-                (disturbed if self.went_again or machine.disturbed() else clean)[name].append(value)
+                (disturbed if self.went_again or self.machine.disturbed() else clean)[name].append(value)
         values = {name: clean[name] + disturbed[name][: repeat - len(clean[name])] for name in methods}
         medians = {name: statistics.median(v) for name, v in values.items() if v}
         best = min((m for n, m in medians.items() if not n.startswith("ours")), default=None) if compare else None
@@ -397,13 +410,14 @@ class Bench:
                 return wanted
         raise RuntimeError("the kernel takes pages back faster than they can be saved")
 
-    def loading(self, part: str, names: list[str], full_peers: bool, repeat: int = 0, again: bool = True) -> None:
+    def loading(self, part: str, names: list[str], modes: tuple[str, ...], repeat: int = 0, again: bool = True) -> None:
+        """`modes` are pg_prewarm's. What shared buffers hold of a small table would count as resident for us: without `buffer` there."""
         for pattern in names:
             wanted = self.remember(pattern)
             methods: dict[str, Method] = {f"ours, {name}": self.ours(wanted, options) for name, options in self.options.items()}
             methods["pgfincore"] = self.pgfincore(wanted)
-            if pattern == "full" and full_peers:
-                methods.update({f"pg_prewarm {mode}": self.prewarm(wanted, mode) for mode in ("prefetch", "read", "buffer")})
+            if pattern == "full":
+                methods.update({f"pg_prewarm {mode}": self.prewarm(wanted, mode) for mode in modes})
                 methods["vmtouch -t"] = self.vmtouch(wanted)
             self.measure(part, pattern, methods, gib=sum(v.count(1) for v in wanted) * PAGE / 2**30,
                          repeat=repeat, again=again)
@@ -516,33 +530,6 @@ class Bench:
                                   "SELECT 1000 * extract(epoch FROM clock_timestamp() - :'begin'::timestamptz)", database).splitlines()[-1])
         return call
 
-    def foreground(self) -> None:
-        """Another's reads of 8 KiB, direct and one at a time, alone and while the table is restored again and again."""
-        for pattern in ("full", "random 50 %"):
-            wanted = self.remember(pattern)
-            methods = {"alone": None, "during ours, default": self.ours(wanted, "{}"),
-                       "during ours, pressure 10": self.ours(wanted, '{"max_io_pressure": 10}'), "during pgfincore": self.pgfincore(wanted)}
-            results: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
-            self.touches_memory = False  # again and again, so that it is at hand
-            for _repetition in range(self.repeat):
-                for name, method in methods.items():
-                    fio = subprocess.Popen(
-                        ["fio", "--name=foreground", f"--filename={self.directory}/data/base/fio", "--size=512M", "--rw=randread", "--bs=8k",
-                         "--iodepth=1", "--direct=1", "--time_based", "--runtime=4", "--output-format=json"], stdout=subprocess.PIPE, text=True)
-                    while method is not None and fio.poll() is None:
-                        method()
-                    data = json.loads(fio.communicate()[0])["jobs"][0]["read"]
-                    results[name].append((data["iops"], data["clat_ns"]["percentile"]["99.000000"] / 1e6))
-            alone = statistics.median(value[0] for value in results["alone"])
-            for name, values in results.items():
-                for index, unit in ((0, "reads/s"), (1, "ms p99")):
-                    figures = [value[index] for value in values]
-                    row: dict[str, object] = {"part": "foreground", "condition": pattern, "method": name, "unit": unit, "values": figures}
-                    if index == 0:
-                        row["note"] = f"{statistics.median(figures) / alone:.2f} of alone"
-                    self.row(row)
-        self.touches_memory = True
-
     @contextlib.contextmanager
     def throttle(self) -> Iterator[bool]:
         """The server behind a volume limited in requests and bytes; False where that cannot be had."""
@@ -563,9 +550,11 @@ class Bench:
             print(f"throttled: left out, no blkio (v1) or io (v2) controller to do it with ({error})")
             yield False
             return
+        self.group = group
         try:
             yield True
         finally:
+            self.group = None
             for pid in (group / "cgroup.procs").read_text().split():
                 with contextlib.suppress(OSError):
                     (parent / "cgroup.procs").write_text(pid)
@@ -578,7 +567,7 @@ class Bench:
         self.server("restart", "-m", "fast")
         with self.throttle() as limited:
             if limited:
-                self.loading("3000 IOPS 125 MB/s", ["full", "random 50 %", "runs of 64 pages"], full_peers=False, repeat=min(2, self.repeat), again=False)
+                self.loading("3000 IOPS 125 MB/s", ["full", "random 50 %", "runs of 64 pages"], ("prefetch", "read"), repeat=min(2, self.repeat), again=False)
                 self.canceling("3000 IOPS 125 MB/s", repeat=min(2, self.repeat))
 
     # --- shared buffers
@@ -619,8 +608,8 @@ class Bench:
                 time.sleep(0.01)
             return None
 
-        read: dict[str, list[float]] = {"ours": [], "autoprewarm": []}
-        device: dict[str, list[float]] = {"ours": [], "autoprewarm": []}
+        read: dict[str, list[float]] = {"ours, aggressive": [], "autoprewarm": []}
+        device: dict[str, list[float]] = {"ours, aggressive": [], "autoprewarm": []}
         size = self.directory / "data/autoprewarm.blocks"
 
         def ours() -> float | None:
@@ -635,8 +624,8 @@ class Bench:
             seconds = until_back(begin)
             self.sql(WAIT_FOR_JOB)
             used = machine.used()
-            read["ours"].append(used["own read"] / own)
-            device["ours"].append(used["read"] / own)
+            read["ours, aggressive"].append(used["own read"] / own)
+            device["ours, aggressive"].append(used["read"] / own)
             return seconds
 
         def autoprewarm() -> float | None:
@@ -661,7 +650,7 @@ class Bench:
         self.sql("""SELECT residency_restore_start('buffers', '{"shared_buffers": true}')""")
         self.sql(WAIT_FOR_JOB)
         dumped = int(self.sql("SELECT autoprewarm_dump_now()"))
-        self.measure("shared buffers", "sparse 10 %", {"ours": ours, "autoprewarm": autoprewarm})
+        self.measure("shared buffers", "sparse 10 %", {"ours, aggressive": ours, "autoprewarm": autoprewarm})
         dump = f"; {dumped} blocks dumped, {size.stat().st_size // 1024} KiB"
         for source, reads in (("by the server", read), ("by the whole device", device)):
             for name, values in reads.items():
@@ -687,7 +676,7 @@ def conditions(device: int) -> dict[str, str]:
             "max_sectors_kb": read("max_sectors_kb"), "cpus": str(os.cpu_count()), "load": f"{os.getloadavg()[0]:.2f}"}
 
 
-PARTS = ("device", "looking", "many", "loading", "foreground", "throttled", "buffers")
+PARTS = ("device", "looking", "many", "loading", "foreground", "throttled", "buffers", "hold")
 
 
 def main() -> int:
@@ -712,16 +701,18 @@ def main() -> int:
     if "looking" in parts:
         bench.looking()
     if "loading" in parts:
-        bench.loading("time to resident", list(bench.patterns[0]), full_peers=True)
+        bench.loading("time to resident", list(bench.patterns[0]), ("prefetch", "read", "buffer"))
         bench.canceling("full")
     if "foreground" in parts:
-        bench.foreground()
+        foreground.measure(bench)
     if "many" in parts:
         bench.many_files()
     if "throttled" in parts:
         bench.throttled()
     if "buffers" in parts:
         bench.sparse_buffers()
+    if "hold" in parts:
+        hold.measure(bench)
     stated["load at the end"] = f"{os.getloadavg()[0]:.2f}"
     print(f"==> load at the end {stated['load at the end']}")
     options.json.write_text(json.dumps({"conditions": stated, "rows": bench.rows}, indent=1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -67,7 +68,8 @@ class Load:
         )
         group = _pgbench.Group(_io_workload.scripts(options, BLOCKS, 1), sessions, 1)
         connection = f"host='{self._directory}' user='postgres' dbname='postgres'"
-        done = _pgbench.run(str(self._bin / "pgbench"), connection, {}, [group], self._seconds, lambda so_far, elapsed: None)
+        settings = {"PGOPTIONS": " ".join(f"-c {name}={value}" for name, value in _io_workload.PLAN.items())}  # as the module has them
+        done = _pgbench.run(str(self._bin / "pgbench"), connection, settings, [group], self._seconds, lambda so_far, elapsed: None)
         return sum(one.done.get(0, 0) for one in done.sessions) * WORK_UNIT, done.seconds
 
     def pgio(self, sessions: int) -> tuple[int, float]:
@@ -82,10 +84,21 @@ class Load:
         return sum(int(one.split("loops ")[1].split()[0]) for one in said) * WORK_UNIT, time.monotonic() - begun
 
     def server_cpu(self) -> float:
-        """Seconds of the postmaster and of its children that have ended: all sessions of a run have, when it is over."""
+        """Seconds of the postmaster and of its children that have ended, once all sessions have: a client does not wait for the end of its session."""
         pid = (self._directory / "data/postmaster.pid").read_text().split("\n", 1)[0]
+        while any("[local]" in title(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+            time.sleep(0.01)
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         return sum(int(field) for field in fields[11:15]) / 100
+
+
+def title(pid: str) -> str:
+    """As ps(1) shows it. One that has ended, and of which its parent has not taken note yet, is taken for a session."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_text()
+        return command or ("[local]" if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z" else "")
+    except OSError:
+        return ""
 
 
 def client_cpu() -> float:
@@ -105,6 +118,7 @@ def main() -> int:
     load = Load(options.directory, options.seconds)
     rows = []
     print(f"==> load: blocks of a cached table of {BLOCKS // 128} MB, {WORK_UNIT} a SELECT, {options.seconds} s a run; CPU in microseconds per block")
+    print(f"    {os.cpu_count()} processors; before, without this part, the load average was {os.getloadavg()[0]:.1f}")
     print(f"{'sessions':>8} {'method':24} {'blocks/s min':>13} {'median':>10} {'max':>10} {'client':>8} {'server':>8}")
     for sessions in SESSIONS:
         speeds: dict[str, list[float]] = {OURS: [], PGIO: []}

@@ -105,7 +105,7 @@ def test_cgroup(path: str) -> None:
             before = _io_reading.cgroup(os.getpid(), volumes) or {}
             read(file)
             after = _io_reading.cgroup(os.getpid(), volumes) or {}
-            served = sum(one.read_bytes for one in after.values()) - sum(one.read_bytes for one in before.values())
+            served = sum(one.read_bytes - (before[name].read_bytes if name in before else 0) for name, one in after.items())
             with open(folder + "/io.stat", encoding="ascii") as lines:
                 content = lines.read()
             if SIZE <= served <= SIZE + NOISE:

@@ -11,9 +11,17 @@ from datetime import datetime, timezone
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ansible import context
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _command, _physical_io, _results, _storage, _tables, _variables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import (
+    _command,
+    _physical_io,
+    _results,
+    _storage,
+    _tables,
+    _variables,
+)
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._rolling_table import Rolling
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import not_done
 
@@ -57,6 +65,7 @@ class ActionModule(ActionBase):
             try:
                 path = _results.write(str(arguments["directory"]), written)
                 lines.append("The results are in %s." % printable(path))
+                lines += self._plot(written["hosts"], path)
             except OSError as error:
                 lost = "The results could not be written: %s. Correct pgfleet_results." % printable(error)
                 lines.append(lost)
@@ -83,6 +92,11 @@ class ActionModule(ActionBase):
     def _table(self, hosts: Mapping[str, Mapping[str, Any]], variables: Mapping[str, Any]) -> Tuple[List[str], Dict[str, str]]:
         check_mode = bool(self._task.check_mode)
         playbook = self._task.args["playbook"]
+        if playbook == "temp_buffer_cost":
+            from ansible_collections.pgfleet.cache.plugins.plugin_utils import _flush_cost_report  # and numpy, for this playbook alone
+
+            lines, odd = _tables.table(_flush_cost_report.TABLE, hosts, check_mode)
+            return lines + _flush_cost_report.by_storage(hosts), odd
         if playbook != "rolling_restart":
             known = _physical_io.TABLE if playbook == "physical_io" else _tables.TABLES[playbook]
             return _tables.table(known, hosts, check_mode)
@@ -93,3 +107,17 @@ class ActionModule(ActionBase):
             return _command.command(cli, playbook, _variables.shown(), without)
 
         return rolling.lines(hosts, again)
+
+    def _plot(self, hosts: Mapping[str, Mapping[str, Any]], path: str) -> List[str]:
+        """What to say of the picture beside the file."""
+        if self._task.args["playbook"] != "temp_buffer_cost" or not boolean(self._task.args.get("plot", False), strict=False):
+            return []
+        from ansible_collections.pgfleet.cache.plugins.plugin_utils import _flush_cost_plot, _flush_cost_report  # and matplotlib
+
+        found = _flush_cost_report.lines_of(hosts)
+        if not found or _flush_cost_plot.missing():
+            return [_flush_cost_plot.missing()] if found else []
+        try:
+            return ["The plot is in %s." % printable(_flush_cost_plot.draw(found, path[: -len("json")] + "png"))]
+        except Exception as error:  # of matplotlib or of the disk: the table and the results are there
+            return ["There is no plot, since it could not be drawn: %s." % printable(" ".join(str(error).split()) or type(error).__name__, 300)]

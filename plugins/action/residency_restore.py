@@ -93,7 +93,7 @@ class ActionModule(ActionBase):
                 spoken, ahead = (result["progress"], time.monotonic()), reason(result)
                 display.display(printable(progress_line(host, result)))
         own = bool(started["queries"])
-        result["changed"] = result.get("loaded", 0) > (0 if own else started["loaded"]) or bool(result.get("buffers_loaded"))
+        result["changed"] = result.get("loaded", 0) > (0 if own else started["loaded"]) or bool(result.get("buffers_loaded") or (own and result.get("hold")))
         if result.get("failed") and result.get("job") is None:  # the server cannot be asked any more
             result.update(job=started["job"], snapshot=started["snapshot"], changed=own)
             result["msg"] += " " + LOST_JOB % (started["job"], started["snapshot"] or "relations without a snapshot")

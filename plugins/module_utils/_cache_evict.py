@@ -20,6 +20,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _buffers,
     _data_directory,
     _drop_caches,
+    _hold,
     _names,
     _names_file,
     _page_cache,
@@ -167,6 +168,7 @@ def _with_server(options: Options, data_directory: str, session: Session, check_
         attach_extension(session)
         names = _names.everything(session, Patterns("databases", options.databases))
         chosen, warnings = choose(names, options)
+    _hold.end_any(session, check_mode)
     if check_mode:
         session.record("CHECKPOINT")
     else:

@@ -75,6 +75,12 @@ def reclaim(pid: int) -> Reclaim:
     return Reclaim(bool(_kdamonds()), cgroup["high_set_by"] if near else None, cgroup["high_bytes"] if near else 0)
 
 
+def memory_limit(pid: int) -> Optional[int]:
+    """Bytes, of the tightest memory cgroup around a process; None without a limit."""
+    limit: Optional[int] = _cgroup(pid, _proc.mounts())["limit_bytes"]
+    return limit
+
+
 def data_devices(data_directory: str) -> List[str]:
     """The block devices right below the data directory and its tablespaces, as /sys calls them."""
     return sorted({name for names in _data_devices(data_directory) for name in names})

@@ -274,7 +274,16 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
     target.setdefault("application_name", application_name)
     target.setdefault("connect_timeout", CONNECT_TIMEOUT)
     settings = dict(_SAFE) if own_meaning else dict(_SAFE, **MEANING)
-    connection = _open(target, settings)
+    try:
+        connection = _open(target, settings)
+    except ResidencyError as error:
+        if not _unexplained(error):
+            raise
+        # From 17 on, a login is a transaction that transaction_timeout of the role or database ends. The server may report it in any language.
+        try:
+            connection = _open(target, dict(settings, **{name: value for name, (dummy, value) in _LATER.items()}))
+        except ResidencyError:
+            raise error from error.__cause__
     major = _major(connection)
     try:
         return _begin(connection, own_meaning)
@@ -404,6 +413,13 @@ def explain_connection(text: str) -> str:
         if re.search(pattern, first):
             return "Cannot connect to PostgreSQL: %s. %s" % (first, remedy)
     return "Cannot connect to PostgreSQL: %s." % first
+
+
+def _unexplained(error: ResidencyError) -> bool:
+    """Whether libpq failed for a reason for which no remedy is known."""
+    text = str(error)
+    known = text == _THROUGH_A_POOLER or any(re.search(pattern, text) for pattern, dummy in _CONNECTION_REMEDIES)
+    return error.__cause__ is not None and not known
 
 
 def sqlstate(error: Any) -> Optional[str]:

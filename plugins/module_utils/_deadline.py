@@ -34,12 +34,12 @@ class Speed:
     source: str
 
 
-def parse(text: str) -> datetime:
+def parse(text: str, option: str = "deadline") -> datetime:
     found = _MOMENT.fullmatch(text.strip())
     if not found or not found.group("zone"):
         raise ResidencyError(
-            "deadline is '%s': it must be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
-            " '2026-11-21 06:00 Europe/Berlin'." % text
+            "%s is '%s': it must be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
+            " '2026-11-21 06:00 Europe/Berlin'." % (option, text)
         )
     try:
         moment = datetime.strptime(
@@ -47,32 +47,32 @@ def parse(text: str) -> datetime:
             "%Y-%m-%d %H:%M:%S" if found.group("time").count(":") == 2 else "%Y-%m-%d %H:%M",
         )
     except ValueError:
-        raise ResidencyError("deadline is '%s': there is no such date or time." % text) from None
-    return moment.replace(tzinfo=_zone(found.group("zone"), text))
+        raise ResidencyError("%s is '%s': there is no such date or time." % (option, text)) from None
+    return moment.replace(tzinfo=_zone(found.group("zone"), text, option))
 
 
-def _zone(zone: str, text: str) -> tzinfo:
+def _zone(zone: str, text: str, option: str) -> tzinfo:
     if zone in ("Z", "UTC"):
         return timezone.utc
     if zone[0] in "+-":
         digits = zone[1:].replace(":", "").ljust(4, "0")
         offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
         if offset >= timedelta(hours=24):
-            raise ResidencyError("deadline is '%s': there is no such zone." % text)
+            raise ResidencyError("%s is '%s': there is no such zone." % (option, text))
         return timezone(offset if zone[0] == "+" else -offset)
     try:
         if ZoneInfo is not None:
             return ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
         pass
-    raise ResidencyError("deadline is '%s': this host does not know that zone, give an offset such as '+01:00'." % text)
+    raise ResidencyError("%s is '%s': this host does not know that zone, give an offset such as '+01:00'." % (option, text))
 
 
-def seconds_left(deadline: datetime, now: Optional[datetime] = None) -> float:
+def seconds_left(deadline: datetime, now: Optional[datetime] = None, option: str = "deadline") -> float:
     """Seconds until the deadline; an error if it has passed."""
     left = (deadline - (now or datetime.now(timezone.utc))).total_seconds()
     if left < 1:
-        raise ResidencyError("deadline %s was %s ago." % (deadline.isoformat(), human_seconds(max(0.0, -left))))
+        raise ResidencyError("%s %s was %s ago." % (option, deadline.isoformat(), human_seconds(max(0.0, -left))))
     return left
 
 

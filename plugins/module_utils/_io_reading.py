@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _devices, _proc, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -22,6 +22,7 @@ ATTEMPTS = 20  # to find the same processes before and after a count
 PAUSE = 0.01  # seconds until the parent of a process that has ended has taken note of it
 _DEEPEST = 16  # layers
 _SECTOR = 512  # in /proc/diskstats, whatever the device's own are
+Count = TypeVar("Count")
 
 
 class Counters(NamedTuple):
@@ -112,14 +113,16 @@ def foreign(pid: int, place: _proc.Cgroup) -> int:
     return len({int(one) for one in members if one.isdigit()} - own)
 
 
-def charged(postmaster: int) -> Charged:
-    """A process that ends meanwhile would count twice or never: then once more. What it had is then its parent's."""
-    read = write = cancelled = 0
-    torn = True
+def by_process(postmaster: int, count: Callable[[int], Count]) -> Tuple[Dict[_processes.Process, Count], bool]:
+    """What ``count`` finds of each process of a server, and whether processes came and went all the time.
+
+    A process that ends meanwhile would count twice or never: then once more. What it had is then its parent's.
+    """
+    found: Dict[_processes.Process, Count] = {}
     for _attempt in range(ATTEMPTS):
         processes = _server(postmaster)
         try:
-            counts = [of_process(process.pid) for process in processes]
+            found = {process: count(process.pid) for process in processes}
         except (FileNotFoundError, ProcessLookupError):
             continue
         except PermissionError as error:
@@ -127,12 +130,17 @@ def charged(postmaster: int) -> Charged:
                 time.sleep(PAUSE)
                 continue
             raise ResidencyError(
-                "%s is closed to user id %d: become the cluster's operating system user (become_user: postgres)." % (error.filename, os.geteuid())
+                "%s is closed to user id %d: a process of another user's is a child of PostgreSQL's process %d."
+                % (error.filename, os.geteuid(), postmaster)
             ) from None
-        read, write, cancelled = (sum(count[name] for count in counts) for name in ("read_bytes", "write_bytes", "cancelled_write_bytes"))
         if _server(postmaster) == processes:
-            torn = False
-            break
+            return found, False
+    return found, True
+
+
+def charged(postmaster: int) -> Charged:
+    counts, torn = by_process(postmaster, of_process)
+    read, write, cancelled = (sum(count[name] for count in counts.values()) for name in ("read_bytes", "write_bytes", "cancelled_write_bytes"))
     return Charged(read, write, cancelled, torn)
 
 
@@ -165,11 +173,11 @@ def boot() -> Optional[str]:
     return _proc.text("/proc/sys/kernel/random/boot_id")
 
 
-def _server(postmaster: int) -> List[_processes.Process]:
-    found = [process for process in _processes.everyone() if postmaster in (process.pid, process.parent)]
+def _server(postmaster: int) -> FrozenSet[_processes.Process]:
+    found = frozenset(process for process in _processes.everyone() if postmaster in (process.pid, process.parent))
     if not any(process.pid == postmaster for process in found):
         raise ResidencyError("PostgreSQL's process %d has ended meanwhile." % postmaster)
-    return sorted(found, key=lambda process: (process.pid, process.started))
+    return found
 
 
 def _counted_at(name: str, counts: Mapping[str, Served], mounts: Sequence[_proc.Mount], depth: int = 0) -> Dict[str, str]:

@@ -330,9 +330,10 @@ class _Loader:
                 thread.join(LOOK / sessions)
             seconds = time.monotonic() - begun
             speed = self._blocks / seconds
+            left = human_seconds((whole - self._blocks) / speed) if speed else "unknown time"
             note("loading, %.1f %%, %s of %s, %s/s, %s left" % (
                 100 * self._blocks / whole, human_blocks(self._blocks), human_blocks(whole), human_blocks(int(speed)),
-                human_seconds((whole - self._blocks) / speed) if speed else "unknown time",
+                left if self._blocks < whole else "indexes and VACUUM",
             ))
         if self._failures:
             raise self._failures[0]
@@ -464,9 +465,10 @@ def _run(
 
     def progress(so_far: _pgbench.Run, elapsed: float) -> None:
         blocks = _totals(so_far, options)["select_blocks"] + _totals(so_far, options)["update_blocks"]
-        note("running, %.1f %%, %s of %s, %s of blocks touched, %s/s" % (
-            min(100.0, 100 * elapsed / seconds), human_seconds(min(elapsed, seconds)), human_seconds(seconds), human_blocks(blocks),
-            human_blocks(int(blocks / elapsed)),
+        # pgbench writes its log in pieces of 4 kB: on a slow device the first one takes seconds
+        far = ", at least %s of blocks touched, %s/s" % (human_blocks(blocks), human_blocks(int(blocks / elapsed))) if blocks else ""
+        note("running, %.1f %%, %s of %s%s" % (
+            min(100.0, 100 * elapsed / seconds), human_seconds(min(elapsed, seconds)), human_seconds(seconds), far
         ))
 
     groups = [

@@ -37,6 +37,7 @@ LEAST_ON_HOST = 256 << 20  # bytes that a host keeps, whatever is asked for
 LEAST_IN_CGROUP = 64 << 20
 TOLERANCE = 0.1  # of what was asked for
 _ATTEMPTS = 5
+_SMALL = 1 << 20  # bytes that are not worth another attempt
 _UNLIMITED = 1 << 62  # version 1 says so with a very large number
 
 Entry = Dict[str, Any]
@@ -149,16 +150,16 @@ def _set(limit: _Limit, size: int, check_mode: bool, result: Dict[str, Any]) -> 
             result["msg"] = "No more than %s is left to the page cache as it is." % human_bytes(limit.page_cache_bytes())
         else:
             result["changed"] = True
-            result["msg"] = "%s %s to leave %s to the page cache: %s, before it was %s." % (
-                "Would limit" if check_mode else "Limited", limit.whose, human_bytes(size), limit.describe(value), limit.describe(before)
-            )
             if not check_mode:
                 entry = dict(limit.remember(), before=before, size=size, set=value)
                 # first, so that whatever happens next there is a way back
                 _save(dict(entries, **{limit.key: entry}))
                 limit.put(value, size, entry)
-                entry["set"] = limit.get()
+                entry["set"] = value = limit.get()
                 _save(dict(entries, **{limit.key: entry}))
+            result["msg"] = "%s %s to leave %s to the page cache: %s, before it was %s." % (
+                "Would limit" if check_mode else "Limited", limit.whose, human_bytes(size), limit.describe(value), limit.describe(before)
+            )
     if check_mode and result["changed"]:
         return
     got = limit.page_cache_bytes()
@@ -370,6 +371,18 @@ class _Cgroup(_Limit):
     def put(self, value: int, size: Optional[int], entry: Entry) -> None:
         if size is not None:
             self._require_own()
+        self._write(value, entry)
+        for _attempt in range(0 if size is None else _ATTEMPTS):
+            # With the pages goes what the kernel held for them, which version 1 does not tell from what stays: 3 % of a full page cache.
+            less = self.value_for(size or 0, value)
+            if less > value - _SMALL:
+                break
+            value = less
+            self._write(value, entry)
+        if self._pid is not None and self.get() != value:
+            raise ResidencyError("%s was to have %s, and %s says %s." % (self._file, self.describe(value), self._file, self.describe(self.get())))
+
+    def _write(self, value: int, entry: Entry) -> None:
         if entry.get("unit"):
             _service.systemctl(
                 "set-property", "--runtime", "--", entry["unit"], "MemoryMax=%s" % ("infinity" if value >= _UNLIMITED else value)
@@ -379,8 +392,6 @@ class _Cgroup(_Limit):
         else:
             # the kernel reclaims first; on version 2 it would kill if that were not enough, which size and what is held forestall
             _service.write(self._file, value)
-        if self._pid is not None and self.get() != value:
-            raise ResidencyError("%s was to have %s, and %s says %s." % (self._file, self.describe(value), self._file, self.describe(self.get())))
 
     def page_cache_bytes(self) -> int:
         """Which is more than what was asked for, as long as shared buffers are not touched."""

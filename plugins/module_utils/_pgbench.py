@@ -108,7 +108,7 @@ def _run(
         logs = _Logs(folder, [one.sessions for one in groups])
         for number, group in enumerate(groups):
             with open(os.path.join(folder, "%d.said" % number), "wb") as said:
-                processes.append(subprocess.Popen(
+                processes.append(subprocess.Popen(  # pylint: disable=ansible-bad-function
                     command(program, connection, group, number, folder, seconds), env=dict(os.environ, LC_ALL="C", **environment), cwd=folder,
                     stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, preexec_fn=ends_with_us,
                 ))
@@ -255,7 +255,7 @@ def _forget(path: str, until: int) -> None:
     """Free what was read of a file that grows. Where the file system cannot, it grows."""
     whole = until // 4096 * 4096
     if whole:
-        subprocess.run(
+        subprocess.run(  # pylint: disable=ansible-bad-function
             ["fallocate", "--punch-hole", "--offset", "0", "--length", str(whole), path],
             check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )

@@ -74,10 +74,13 @@ SELECT count(*) FILTER (WHERE state NOT IN ('idle', 'idle in transaction', 'idle
        count(*) FILTER (WHERE state = 'idle' AND state_change > clock_timestamp() - interval '10.5 s') AS pending,
        count(*) FILTER (WHERE state <> 'idle' AND xact_start IS NOT NULL) AS open,
        max(extract(epoch FROM clock_timestamp() - xact_start)) FILTER (WHERE state <> 'idle')::float8 AS oldest,
-       count(*) FILTER (WHERE state = 'disabled') AS unknown
+       count(*) FILTER (WHERE state = 'disabled') AS unknown,
+       count(*) FILTER (WHERE greatest(backend_start, query_start, state_change) > %s::timestamptz) AS worked,
+       (SELECT sum(sessions)::bigint FROM pg_stat_database) AS sessions
 FROM pg_stat_activity
 WHERE pid <> pg_backend_pid() AND backend_type IN ('client backend', 'autovacuum worker', 'parallel worker')
 """
+_EDGE = "SELECT clock_timestamp()::text AS clock, (SELECT sum(sessions)::bigint FROM pg_stat_database) AS sessions"
 
 
 @dataclass(frozen=True)
@@ -189,27 +192,31 @@ def _still(session: Session, log_in: LogIn, facts: Row) -> Tuple[Session, Row]:
 def _read(session: Session, facts: Row, settle: int, begun: Optional[Reading] = None) -> Tuple[Reading, List[Location]]:
     """The kernel's counters at the edge of the window, PostgreSQL's when they are complete.
 
-    At the beginning what sessions counted before has to arrive first, at the end it is what they counted until then.
+    At the beginning what sessions counted before has to arrive first, at the end it is what they counted until then. If sessions go on meanwhile,
+    what they count then arrives too, and the window ends with the wait.
     """
     backend = session.only_row("SELECT pg_backend_pid() AS pid")["pid"]
     listening = session.peer()
     server = _server_io.server_of(backend, None if listening is None else listening.pid)
+    edge = session.only_row(_EDGE)
     kernel, places = ({}, []) if begun is None else _kernel(server, {*begun.disks, *begun.volumes})
-    sessions = _settled(session, settle)
+    sessions, worked = _settled(session, settle, edge)
     statistics = _statistics(session, facts["major"])
-    if begun is None:
-        kernel, places = _kernel(server, ())
+    if begun is None or worked:
+        kernel, places = _kernel(server, () if begun is None else {*begun.disks, *begun.volumes})
     recovered = session.only_row(_RECOVERED)["recovered"]
     return Reading(statistics=statistics, sessions=sessions, recovered=recovered, block_size=facts["block_size"], **kernel), places
 
 
-def _settled(session: Session, settle: int) -> Sessions:
+def _settled(session: Session, settle: int, edge: Row) -> Tuple[Sessions, bool]:
+    """And whether a session has worked since the edge, also one that came and went."""
     end = time.monotonic() + settle
     while True:
-        row = session.only_row(_SESSIONS)
+        row = session.only_row(_SESSIONS, (edge["clock"],))
         left = end - time.monotonic()
         if row["working"] or not row["pending"] or left <= 0:
-            return Sessions(row["working"], row["pending"], row["open"], row["oldest"], row["unknown"])
+            worked = row["worked"] > 0 or row["sessions"] != edge["sessions"]
+            return Sessions(row["working"], row["pending"], row["open"], row["oldest"], row["unknown"]), worked
         time.sleep(min(_PAUSE, left))
 
 

@@ -110,9 +110,9 @@ def look(pid: int) -> Optional[Process]:
 
 
 def ended(pid: int) -> bool:
-    """Whether it is gone, or waits for its parent to take note of that; until then /proc/<pid>/io is closed to its own user."""
-    text = _proc.text("/proc/%d/stat" % pid)
-    return text is None or text.rpartition(")")[2].split()[:1] in (["Z"], ["X"])
+    """Whether it is gone, or on its way: from when it has given its memory back, /proc/<pid>/io is closed to its own user."""
+    text = _proc.text("/proc/%d/status" % pid)
+    return text is None or "\nVmSize:" not in text
 
 
 def title(pid: int) -> str:

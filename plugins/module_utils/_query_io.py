@@ -228,7 +228,7 @@ def _run(session: Session, server: Server, backend: int, query: Query, timeout: 
         statement, not_measured = _statement(session, query.text, columns, version)
         before = _server_io.sample(server)
         explained = _explain(session, query, statement, timeout)
-        after = _server_io.sample(server)
+        after = _server_io.sample_served(server, before)
         reads = _server_io.compare(before, after, server, backend)
         reads.programs = _server_io.program_devices(backend)
         reads.ahead = _server_io.read_ahead(reads.programs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Sequence
 
+from ansible_collections.pgfleet.cache.plugins.module_utils import _hold
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_blocks, human_bytes, human_percent, human_seconds
 
 NAMED = 5  # relations named in a sentence
@@ -115,13 +116,13 @@ def remarks(facts: Facts) -> List[str]:
         found.append("%s was not part of job %s." % (human_blocks(missing.not_planned), facts.job))
     if reclaim.damon:
         found.append(
-            "DAMON runs on this host: the kernel reclaims pages that are not read for a while, although memory is free. Restore shortly before they"
-            " are needed."
+            "DAMON runs on this host: the kernel reclaims pages that are not read for a while, although memory is free.%s"
+            % (" Restore shortly before they are needed, or hold them (hold_until)." if facts.state != _hold.HOLDING else "")
         )
     if reclaim.cgroup is not None:
         found.append(
             "The server's memory is at memory.high of %s (%s): the kernel reclaims pages that are not read for a while. Raise it, or restore shortly"
-            " before they are needed." % (human_bytes(reclaim.high_bytes), reclaim.cgroup)
+            " before they are needed, or hold them (hold_until)." % (human_bytes(reclaim.high_bytes), reclaim.cgroup)
         )
     return found
 

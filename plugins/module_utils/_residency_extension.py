@@ -81,7 +81,9 @@ FROM pg_namespace AS n, pg_roles AS r
 WHERE n.nspname = %s AND r.rolname IN ('""" + ADMIN + """', 'pg_monitor') AND NOT has_schema_privilege(r.oid, n.oid, 'USAGE')
 GROUP BY n.nspname
 """
-_WORKING = "SELECT string_agg(job::text, ', ' ORDER BY job) AS jobs FROM @extschema@.residency_jobs WHERE state IN ('starting', 'waiting', 'running')"
+_WORKING = """
+SELECT string_agg(job::text, ', ' ORDER BY job) AS jobs FROM @extschema@.residency_jobs WHERE state IN ('starting', 'waiting', 'running', 'holding')
+"""
 # What the files say counts, since another change there may be waiting for a restart, too. ALTER SYSTEM writes an empty list as "",
 # a library without a name, with which the server would not start once others are named.
 _PRELOAD = """

@@ -44,10 +44,12 @@ SELECT coalesce(sum(wanted), 0)::bigint AS wanted, coalesce(sum(resident), 0)::b
        coalesce(sum(gone), 0)::bigint AS gone
 FROM @extschema@.residency_snapshot_segments(%s::text)
 """
+_TIMES = ("started_at", "finished_at", "hold_until", "held_since", "counted_at")
 _JOBS = """
 SELECT job, snapshot, generation, state, started_at, finished_at, segments, segments_done, planned, wanted, settled, resident,
-       loaded, extra, over_budget, gone, failed AS failed_blocks, budget_bytes, rate_bytes, message,
-       coalesce(extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at), 0)::float8 AS seconds
+       loaded, extra, over_budget, gone, failed AS failed_blocks, budget_bytes, rate_bytes, io_class, scheduler, window_bytes, message,
+       hold_until, held_since, counted_at, reclaimed, brought_back, reclaim_rate, mapped_bytes,
+       coalesce(extract(epoch FROM coalesce(held_since, finished_at, clock_timestamp()) - started_at), 0)::float8 AS seconds
 FROM @extschema@.residency_jobs ORDER BY job DESC LIMIT %s
 """
 # in one statement: a relation's buffers come and go
@@ -352,7 +354,7 @@ def _plain_job(row: Row) -> Dict[str, Any]:
     return dict(
         row,
         seconds=round(row["seconds"], 3),
-        **{key: row[key].isoformat() if row[key] else None for key in ("started_at", "finished_at")}
+        **{key: row[key].isoformat() if row[key] else None for key in _TIMES}
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, cast
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _deadline, _remarks, _residency, _residency_snapshot, _selection
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _deadline, _hold, _remarks, _residency, _residency_snapshot, _selection
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Patterns
@@ -42,7 +42,7 @@ LOST_JOB = "Job %d was restoring %s: see its progress in the view residency_jobs
 LONGEST_WAIT = 2147483647  # seconds
 # Both ends are allowed. The variables of the role cache_warmup have these ranges and forms too.
 PERCENTS: Dict[str, Tuple[int, int]] = {"min_residency": (0, 100), "max_gone": (0, 100), "max_io_pressure": (1, 100)}
-RANGES: Dict[str, Tuple[int, int]] = dict(PERCENTS, wait_timeout=(1, LONGEST_WAIT))
+RANGES: Dict[str, Tuple[int, int]] = dict(PERCENTS, wait_timeout=(1, LONGEST_WAIT), hold_interval=_hold.INTERVAL)
 FORMS: Dict[str, Callable[[str, str], float]] = {"budget": parse_bytes, "rate": parse_bytes, "max_age": parse_seconds}
 OBJECT_IN_USE = "55006"  # SQLSTATE
 NAMED = 5  # relations named in a message
@@ -50,8 +50,11 @@ TELLING = 2048  # blocks that a job must have loaded to tell a rate: of fewer, s
 
 _JOBS = """
 SELECT job, snapshot, generation, state, wanted, settled, loaded, extra, over_budget, failed, budget_bytes, rate_bytes, time_limit,
-       buffers_wanted, buffers_resident, buffers_loaded, message, extract(epoch FROM started_at)::float8 AS started,
-       coalesce(extract(epoch FROM coalesce(finished_at, clock_timestamp()) - started_at), 0)::float8 AS seconds
+       buffers_wanted, buffers_resident, buffers_loaded, message, io_class, scheduler, window_bytes,
+       extract(epoch FROM started_at)::float8 AS started,
+       coalesce(extract(epoch FROM coalesce(held_since, finished_at, clock_timestamp()) - started_at), 0)::float8 AS seconds,
+       extract(epoch FROM hold_until)::float8 AS hold_until, extract(epoch FROM held_since)::float8 AS held_since,
+       reclaimed, brought_back, reclaim_rate, mapped_bytes
 FROM @extschema@.residency_jobs
 """
 _BUDGET = """
@@ -65,9 +68,9 @@ _START = "SELECT @extschema@.residency_restore_start(%s::text, %s::jsonb) AS job
 # of the newest ones; a job with a rate of its own tells that rate, not the host's
 _SPEED = """
 SELECT array_agg(job ORDER BY job) AS jobs, sum(loaded)::bigint AS loaded, sum(seconds)::float8 AS seconds
-FROM (SELECT job, loaded, extract(epoch FROM finished_at - started_at) AS seconds
+FROM (SELECT job, loaded, extract(epoch FROM coalesce(held_since, finished_at) - started_at) AS seconds
       FROM @extschema@.residency_jobs
-      WHERE state = 'done' AND rate_bytes IS NULL AND loaded >= %s AND finished_at > started_at
+      WHERE state IN ('holding', 'done') AND rate_bytes IS NULL AND loaded >= %s AND coalesce(held_since, finished_at) > started_at
       ORDER BY job DESC LIMIT 3) AS newest
 HAVING count(*) > 0
 """
@@ -100,6 +103,8 @@ class Options:
     shared_buffers: bool
     aggressive: bool
     max_io_pressure: Optional[int]
+    hold_until: Optional[str]
+    hold_interval: int
     wait: bool
     wait_timeout: int
     wait_sleep: float
@@ -121,6 +126,9 @@ class Options:
             return self.wait_timeout
         return min(self.wait_timeout, int(_deadline.seconds_left(_deadline.parse(self.deadline))))
 
+    def held_until(self) -> Optional[datetime]:
+        return None if self.hold_until is None else _deadline.parse(self.hold_until, "hold_until")
+
 
 def check_options(options: Options) -> None:
     for option, (least, most) in PERCENTS.items():
@@ -140,18 +148,29 @@ def check_options(options: Options) -> None:
     options.wish()
     if options.deadline is not None:
         _deadline.parse(options.deadline)
+    least, most = _hold.INTERVAL
+    if not least <= options.hold_interval <= most:
+        raise ResidencyError("hold_interval is %d: it must be from %d to %d seconds." % (options.hold_interval, least, most))
+    until = options.held_until()
+    if until is not None and _deadline.seconds_left(until, option="hold_until") > _hold.LONGEST:
+        raise ResidencyError("hold_until is '%s': it must be within the next 7 days." % options.hold_until)
 
 
 def restore(session: Session, options: Options, check_mode: bool) -> Dict[str, Any]:
     """The whole of the module residency_restore, from a session with the extension attached."""
     snapshot, job = _find(session, options)
+    holding = None
+    if job is not None and job["state"] == _hold.HOLDING and options.job is None:
+        holding, job = job, None
     loaded_before, awaited = 0, True
     if job is None:
         before = _select(session, snapshot, None, options)
         if check_mode:
-            return _plan(session, snapshot, before, options)
-        if before.measurement.total.missing == 0 and not (options.shared_buffers and _selection.wanted_buffers(before)):
-            return _judge(session, snapshot, None, before, options, None)
+            return _plan(session, snapshot, before, options, holding)
+        if not _worth_a_job(snapshot, before, options, holding):
+            return dict(_judge(session, snapshot, None, before, options, None), hold=_holds(holding))
+        if holding is not None:
+            _hold.end(session, holding["job"])
         try:
             job = _start(session, snapshot, before, options)
         except ResidencyError as error:
@@ -174,7 +193,7 @@ def restore(session: Session, options: Options, check_mode: bool) -> Dict[str, A
         if options.wait and not check_mode:
             job, seen = _wait(session, job, options, forecast is not None, seen)
         job["waited"] = _waited(seen, job)
-        job.update(loaded_before=loaded_before, awaited=awaited)
+        job.update(loaded_before=loaded_before, awaited=awaited, to_hold=forecast is not None and options.hold_until is not None)
         if job["state"] in RUNNING:
             result = _progress(session, snapshot, job, forecast)
             if not options.wait or check_mode:
@@ -187,6 +206,31 @@ def restore(session: Session, options: Options, check_mode: bool) -> Dict[str, A
             error.result.update(_result(session, snapshot, job, None), changed=forecast is not None)
             error.args = ("%s %s" % (error, LOST_JOB % (job["job"], _label(snapshot))),)
         raise
+
+
+def _worth_a_job(snapshot: Optional[Row], before: Selection, options: Options, holding: Optional[Row]) -> bool:
+    """Whether something is to be loaded, or to be held for longer than it is already."""
+    if before.measurement.total.missing or (options.shared_buffers and _selection.wanted_buffers(before)):
+        return True
+    return _to_hold(snapshot, options, holding)
+
+
+def _to_hold(snapshot: Optional[Row], options: Options, holding: Optional[Row]) -> bool:
+    until = options.held_until()
+    if until is None:
+        return False
+    return holding is None or _job_label(holding) != _label(snapshot) or holding["hold_until"] < until.timestamp() - 1
+
+
+def _holds(job: Optional[Row]) -> Optional[Dict[str, Any]]:
+    if job is None or job["held_since"] is None:
+        return None
+    found: Dict[str, Any] = {name: job[name] for name in ("job", "state", "reclaimed", "brought_back", "reclaim_rate", "mapped_bytes")}
+    return dict(found, until=_moment(job["hold_until"]), since=_moment(job["held_since"]))
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _require_same(session: Session, job: Row, selection: Selection, options: Options) -> None:
@@ -243,6 +287,10 @@ def empty_result() -> Dict[str, Any]:
         "residency": None,
         "gone_percent": None,
         "budget_bytes": None,
+        "io_class": None,
+        "scheduler": None,
+        "window_bytes": None,
+        "hold": None,
         "seconds": 0.0,
         "bytes_per_second": 0,
         "expected_seconds": None,
@@ -255,7 +303,7 @@ def empty_result() -> Dict[str, Any]:
 
 
 def _find(session: Session, options: Options) -> Tuple[Optional[Row], Optional[Row]]:
-    """The snapshot (None: there is none yet, or the job has none), and the job that was named or runs just now."""
+    """The snapshot (None: there is none yet, or the job has none), and the job that was named, or runs or holds just now."""
     if options.job is not None:
         job = _job(session, options.job)
         label = _job_label(job)
@@ -270,8 +318,8 @@ def _find(session: Session, options: Options) -> Tuple[Optional[Row], Optional[R
             raise ResidencyError("Snapshot %s is not the one that was saved on this host: its digest differs." % _label(snapshot))
         if options.max_age is not None:
             _residency_snapshot.require_newer(snapshot, options.max_age)
-    running = session.row(_JOBS + " WHERE state = ANY (%s)", (list(RUNNING),))
-    if running is not None and _job_label(running) != _label(snapshot):
+    running = session.row(_JOBS + " WHERE state = ANY (%s)", ([*RUNNING, _hold.HOLDING],))
+    if running is not None and running["state"] != _hold.HOLDING and _job_label(running) != _label(snapshot):
         raise ResidencyError(
             "Job %d is restoring %s, and a cluster runs one job at a time: wait for it, or stop it with"
             " SELECT residency_cancel(%d)." % (running["job"], _job_label(running), running["job"])
@@ -316,12 +364,14 @@ def _select(
 
 
 def _start_call(snapshot: Optional[Row], selection: Selection, options: Options) -> Tuple[Optional[str], str]:
-    given = {"budget": options.budget, "rate": options.rate, "max_io_pressure": options.max_io_pressure,
-             "time_limit": options.time_limit()}
-    given = {key: value for key, value in given.items() if value is not None}
+    limits = {"budget": options.budget, "rate": options.rate, "max_io_pressure": options.max_io_pressure, "time_limit": options.time_limit()}
+    given: Dict[str, Any] = {key: value for key, value in limits.items() if value is not None}
     for option in ("shared_buffers", "aggressive"):
         if getattr(options, option):
             given[option] = True
+    until = options.held_until()
+    if until is not None:
+        given.update(hold_until=until.isoformat(), hold_interval=options.hold_interval)
     given.update(_selection.start_options(selection))
     if snapshot is None:
         given.pop("segments", None)  # the server refuses them without one, an empty list too
@@ -409,10 +459,14 @@ def _result(
             over_budget=job["over_budget"],
             failed_blocks=job["failed"],
             budget_bytes=job["budget_bytes"],
+            io_class=job["io_class"],
+            scheduler=job["scheduler"],
+            window_bytes=job["window_bytes"],
+            hold=_holds(job),
             seconds=round(job["seconds"], 3),
             bytes_per_second=int(job["loaded"] * BLOCK_BYTES / job["seconds"]) if job["seconds"] > 0 else 0,
             waited=job.get("waited"),
-            changed=job["loaded"] > job.get("loaded_before", 0) or bool(job["buffers_loaded"] and job.get("awaited", False)),
+            changed=job["loaded"] > job.get("loaded_before", 0) or bool(job["buffers_loaded"] and job.get("awaited", False)) or job.get("to_hold", False),
         )
     if selection is not None:
         total = selection.measurement.total
@@ -492,7 +546,7 @@ def _add_forecast(result: Dict[str, Any], forecast: Forecast) -> None:
 
 
 def _plan(
-    session: Session, snapshot: Optional[Row], selection: Selection, options: Options
+    session: Session, snapshot: Optional[Row], selection: Selection, options: Options, holding: Optional[Row]
 ) -> Dict[str, Any]:
     """Check mode: what a job would load, what of it has room, and how long that would take."""
     result = _result(session, snapshot, None, selection)
@@ -503,11 +557,14 @@ def _plan(
     fits = min(total.missing, max(0, budget) // BLOCK_BYTES)
     absent, room = _selection.buffers_not_there(session, selection) if options.shared_buffers else (0, 0)
     buffers = min(absent, room)
-    result.update(changed=fits > 0 or buffers > 0, budget_bytes=budget, over_budget=total.missing - fits)
+    hold = _to_hold(snapshot, options, holding)
+    result.update(changed=fits > 0 or buffers > 0 or hold, budget_bytes=budget, over_budget=total.missing - fits, hold=_holds(holding))
     if options.shared_buffers:
         wanted = _selection.wanted_buffers(selection)
         result.update(buffers_wanted=wanted, buffers_resident=wanted - absent)
-    if total.missing or buffers:
+    if holding is not None and (total.missing or buffers or hold):
+        session.record(_hold.CANCEL, (holding["job"],))
+    if total.missing or buffers or hold:
         session.require_execute("residency_restore_start(text, jsonb)")
         session.record(_START, _start_call(snapshot, selection, options))
         result["msg"] = "Would load %s of %s: %s is resident, the memory budget is %s%s." % (
@@ -519,6 +576,8 @@ def _plan(
         )
         if options.shared_buffers:
             result["msg"] += " Would fill shared buffers with %s." % human_blocks(buffers)
+        if hold:
+            result["msg"] += " Would hold it until %s." % options.hold_until
         forecast = _forecast(session, fits, options)
         expected = percent(total.resident + forecast.blocks, total.wanted - total.gone)
         if expected < options.min_residency:
@@ -607,19 +666,28 @@ def _failure(result: Dict[str, Any], shortcomings: List[str], snapshot: Optional
 def _success(snapshot: Optional[Row], job: Optional[Row], selection: Selection, result: Dict[str, Any]) -> str:
     if job is None:
         return " ".join([_resident_already(snapshot, selection), *result["remarks"]])
+    held = ["Held until %s." % result["hold"]["until"]] if result["state"] == _hold.HOLDING else []
     total = selection.measurement.total
     sentences = [
-        "%s: %s of %s is resident; loaded %s in %s, %s/s."
+        "%s: %s of %s is resident; loaded %s%s in %s, %s/s%s."
         % (
             _subject(snapshot),
             human_percent(result["residency"]),
             human_blocks(total.wanted - total.gone),
             human_blocks(result["loaded"]),
+            " and %s between them" % human_blocks(result["extra"]) if result["extra"] else "",
             human_seconds(result["seconds"]),
             human_bytes(result["bytes_per_second"]),
+            _io_class(result),
         )
     ]
-    return " ".join(sentences + _buffers(result) + result["remarks"])
+    return " ".join(sentences + _buffers(result) + held + result["remarks"])
+
+
+def _io_class(result: Dict[str, Any]) -> str:
+    if result["io_class"] is None:
+        return ""
+    return ", %s I/O class (%s)" % (result["io_class"], result["scheduler"] or "unknown scheduler")
 
 
 def _subject(snapshot: Optional[Row]) -> str:

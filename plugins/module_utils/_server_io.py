@@ -15,8 +15,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import dataclass, field
-from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Set
+from dataclasses import dataclass, field, replace
+from typing import Any, Collection, Dict, FrozenSet, List, NamedTuple, Optional, Set
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _devices, _io_reading, _page_cache, _proc, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -24,8 +24,8 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._others import Other
 from ansible_collections.pgfleet.cache.plugins.module_utils._processes import Process
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_BYTES, human_bytes
 
-ATTEMPTS = 20  # to find the same processes before and after a count
-PAUSE = 0.01  # seconds until the parent of a process that has ended has taken note of it
+PAUSE = 0.01  # seconds between two looks at the devices
+LONGEST_READ_AHEAD = 1.0  # seconds that are given to the devices to serve it
 _IO_WORKER = re.compile(r"\bio worker \d+")
 LARGEST_PAGE = 1 << 16  # bytes of a page of memory, which one fault reads at least
 NOISE = 1 << 20  # bytes that others may read without a word: a log, a configuration file
@@ -54,7 +54,7 @@ class Faults(NamedTuple):
 class Sample:
     read: Dict[Process, int]  # bytes, by process
     disks: Dict[str, Disk]  # of the data
-    cgroup_bytes: Optional[int]
+    cgroup: Optional[Dict[str, int]]  # bytes, by device
     torn: bool  # processes came and went all the time
     faults: Dict[int, Faults] = field(default_factory=dict)  # by process id
     elsewhere: Dict[str, Disk] = field(default_factory=dict)  # all other devices
@@ -130,45 +130,42 @@ def server_of(backend: int, listening: Optional[int] = None) -> Server:
             "Process %d's /proc/%d/io is closed to user id %d: become the cluster's operating system user (become_user: postgres)."
             % (process.parent, process.parent, os.geteuid())
         ) from None
+    except FileNotFoundError:
+        raise ResidencyError(
+            "There is no /proc/%d/io: either PostgreSQL has ended meanwhile, or this kernel keeps no account of I/O by process"
+            " (CONFIG_TASK_IO_ACCOUNTING)." % process.parent
+        ) from None
     if _page_cache.postmaster_pid(data_directory) != process.parent:
         raise ResidencyError("%s has no postmaster.pid of process %d: is this another host's server?" % (data_directory, process.parent))
     return Server(process.parent, data_directory)
 
 
 def sample(server: Server) -> Sample:
-    """Bytes read so far, by process. A process that ends meanwhile would count twice or never: then once more."""
-    torn = True
-    read: Dict[Process, int] = {}
-    faults: Dict[int, Faults] = {}
-    for _attempt in range(ATTEMPTS):
-        processes = _server_processes(server)
-        try:
-            read = {process: _read_bytes(process.pid) for process in processes}
-            faults = {process.pid: _faults(process.pid) for process in processes}
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        except PermissionError as error:
-            if any(_processes.ended(process.pid) for process in processes):
-                time.sleep(PAUSE)
-                continue
-            raise ResidencyError(
-                "%s is closed to user id %d: a process of another user's is a child of PostgreSQL in %s."
-                % (error.filename, os.geteuid(), server.data_directory)
-            ) from None
-        if _server_processes(server) == processes:
-            torn = False
-            break
+    """Bytes read so far, by process."""
+    counts, torn = _io_reading.by_process(server.postmaster, lambda pid: (_read_bytes(pid), _faults(pid)))
     disks, names = _disks(), _capabilities.data_devices(server.data_directory)
     return Sample(
-        read,
-        {name: disk for name, disk in disks.items() if name in names},
-        _cgroup_bytes(server.postmaster, names),
+        {process: read for process, (read, dummy) in counts.items()},
+        _only(disks, names),
+        _of_cgroup(server.postmaster, names),
         torn,
-        faults,
+        {process.pid: faults for process, (dummy, faults) in counts.items()},
         {name: disk for name, disk in disks.items() if name not in names},
         # some kinds of devices never count their reads
         not _capabilities.all_data_on_devices(server.data_directory) or not all(name in disks and disks[name].reads > 0 for name in names),
     )
+
+
+def sample_served(server: Server, before: Sample) -> Sample:
+    """As sample(), when the devices have served what they were asked for: a process is charged when it asks, and a query does not wait for read-ahead."""
+    after = sample(server)
+    charged = sum(after.read.values()) - sum(before.read.values())
+    until = time.monotonic() + LONGEST_READ_AHEAD
+    while sum(disk.bytes for disk in _grown(before.disks, after.disks).values()) < charged and time.monotonic() < until:
+        time.sleep(PAUSE)
+        disks = _disks()
+        after = replace(after, disks=_only(disks, after.disks), elsewhere=_only(disks, after.elsewhere))
+    return after
 
 
 def compare(before: Sample, after: Sample, server: Server, backend: int) -> Reads:
@@ -194,8 +191,9 @@ def compare(before: Sample, after: Sample, server: Server, backend: int) -> Read
     former, now = (one.faults.get(server.postmaster, Faults()) for one in (before, after))
     reads.faults_ended = now.ended - former.ended
     reads.children_ended = now.any_ended != former.any_ended
-    if before.cgroup_bytes is not None and after.cgroup_bytes is not None:
-        reads.cgroup = after.cgroup_bytes - before.cgroup_bytes
+    if before.cgroup is not None and after.cgroup is not None:
+        # by device: what a layer below has counted so far stands for one that has not counted yet
+        reads.cgroup = sum(count - before.cgroup.get(name, 0) for name, count in after.cgroup.items())
     return reads
 
 
@@ -291,20 +289,8 @@ def _es(count: int) -> str:
     return "" if count == 1 else "es"
 
 
-def _server_processes(server: Server) -> FrozenSet[Process]:
-    found = {process for process in _processes.everyone() if server.postmaster in (process.pid, process.parent)}
-    if not any(process.pid == server.postmaster for process in found):
-        raise ResidencyError("PostgreSQL in %s has ended meanwhile." % server.data_directory)
-    return frozenset(found)
-
-
 def _read_bytes(pid: int) -> int:
-    with open("/proc/%d/io" % pid, encoding="utf-8") as file:
-        for line in file:
-            name, dummy, value = line.partition(": ")
-            if name == "read_bytes":
-                return int(value)
-    raise ResidencyError("This kernel keeps no account of I/O by process (CONFIG_TASK_IO_ACCOUNTING).")
+    return _io_reading.of_process(pid)["read_bytes"]
 
 
 def _faults(pid: int) -> Faults:
@@ -315,6 +301,10 @@ def _faults(pid: int) -> Faults:
 
 def _disks() -> Dict[str, Disk]:
     return {name: Disk(one.reads, one.read_bytes) for name, one in _io_reading.disks(_devices.names()).items()}
+
+
+def _only(disks: Dict[str, Disk], names: Collection[str]) -> Dict[str, Disk]:
+    return {name: disk for name, disk in disks.items() if name in names}
 
 
 def _setting(name: str, setting: str) -> Optional[str]:
@@ -346,7 +336,7 @@ def program_devices(pid: int) -> Optional[FrozenSet[str]]:
     return None if not found or None in found else frozenset(name for name in found if name is not None)
 
 
-def _cgroup_bytes(pid: int, volumes: List[str]) -> Optional[int]:
+def _of_cgroup(pid: int, volumes: List[str]) -> Optional[Dict[str, int]]:
     """None if the kernel keeps no count for this cgroup alone."""
     served = _io_reading.cgroup(pid, volumes)
-    return None if served is None else sum(one.read_bytes for one in served.values())
+    return None if served is None else {name: one.read_bytes for name, one in served.items()}

@@ -24,7 +24,7 @@ options:
     description:
       - Name of the playbook.
     type: str
-    choices: [cold_test, install, rolling_restart, snapshot, warmup]
+    choices: [cold_test, install, physical_io, rolling_restart, snapshot, temp_buffer_cost, warmup]
     required: true
   hosts:
     description:
@@ -48,6 +48,12 @@ options:
       - In check mode there is no file.
     type: str
     default: ""
+  plot:
+    description:
+      - For O(playbook=temp_buffer_cost), draw a PNG beside the file, which needs matplotlib in Ansible's Python on the controller. Without it, the
+        table says so.
+    type: bool
+    default: false
   started:
     description:
       - Start time of the run, in UTC.

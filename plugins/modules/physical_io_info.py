@@ -46,6 +46,7 @@ options:
       - A session reports its counts to the statistics when a transaction ends, but at most once per second, and what is left 10 seconds after it
         has become idle. The module waits for sessions that have been idle for less than 10 seconds. It does not wait while a session runs a
         statement, because that session would report reads after the window. RV(remarks) names what may be missing.
+      - If other sessions run statements while the module waits at the end, their reads arrive too. The window then ends with the wait, for all counters.
     type: int
     default: 11
 attributes:

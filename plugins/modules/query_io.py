@@ -254,6 +254,8 @@ runs:
       description:
         - V(exact) if RV(runs[].device_bytes) is what the query read, V(upper_bound) if it may include other reads, V(lower_bound) if the query
           also read what is not counted, V(unknown) if both may be, or if the kernel does not account for reads of this file system.
+        - Where the data and PostgreSQL's programs share a device, pages of programs that the kernel had taken back are read again during the query.
+          Page faults that waited for such a read make it V(upper_bound). Read-ahead that the kernel adds to them is not detected alone.
         - RV(runs[].remarks) has the reasons.
       type: str
     remarks:

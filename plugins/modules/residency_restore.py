@@ -141,8 +141,8 @@ options:
     type: str
   aggressive:
     description:
-      - Use the full bandwidth of the disk; only while the server takes no traffic. Otherwise the job keeps few requests in
-        flight while others use the disk, so that it hardly delays them.
+      - Use the full bandwidth of the disk, with the I/O priority of the server; only while the server takes no traffic. Otherwise the job keeps
+        few requests in flight while others use the disk, and sends them in the idle I/O class, so that it hardly delays them.
     type: bool
     default: false
   max_io_pressure:
@@ -156,6 +156,23 @@ options:
         buffers. One worker per database reads them, the most used first.
     type: bool
     default: false
+  hold_until:
+    description:
+      - Date and time with time zone, as in O(deadline), until which the job keeps in the page cache what it has restored. At most 7 days ahead.
+      - The job maps the files, which many kernels spare when they reclaim memory, counts them every O(hold_interval) seconds, and brings back
+        what was reclaimed, within O(rate) and the free memory. While it holds, its state is C(holding). The module does not wait for that.
+      - Another restore ends the hold, and so do C(SELECT residency_cancel(job)) and M(pgfleet.cache.cache_evict). A relation that is evicted with
+        C(residency_evict), dropped or truncated is no longer held.
+      - The job is started even if everything is resident already, unless it is held that long already.
+    type: str
+    version_added: 0.3.0
+  hold_interval:
+    description:
+      - Seconds between two counts of what is held, from 1 to 3600. When what is brought back is reclaimed again, or counting takes more than a
+        twentieth of the time, the intervals become longer.
+    type: int
+    default: 10
+    version_added: 0.3.0
   wait:
     description:
       - Whether to wait for the job. If not, the result contains its progress, and O(min_residency) and O(max_gone)
@@ -240,6 +257,14 @@ EXAMPLES = r"""
   become: true
   become_user: postgres
 
+- name: Restore before the reports, and keep that in the page cache while they run
+  pgfleet.cache.residency_restore:
+    name: warm
+    deadline: "2026-11-21 05:40+01:00"
+    hold_until: "2026-11-21 06:30+01:00"
+  become: true
+  become_user: postgres
+
 - name: Load rewritten tables whole, and two tables where no snapshot exists yet
   pgfleet.cache.residency_restore:
     name: warm
@@ -270,7 +295,7 @@ msg:
   description: Summary in one or two sentences.
   returned: always
   type: str
-  sample: "warm@3: 100 % of 396 MB is resident; loaded 88.8 MB in 0.2 s, 535 MB/s."
+  sample: "warm@3: 100 % of 396 MB is resident; loaded 88.8 MB in 0.2 s, 535 MB/s, idle I/O class (mq-deadline)."
 changed:
   description:
     - Whether blocks were loaded while this task started or waited for the job. If the task does not wait, whether it started the
@@ -300,7 +325,7 @@ job:
   type: int
   sample: 4
 state:
-  description: State of the job, one of C(starting), C(waiting), C(running), C(done), C(failed), C(canceled) and C(interrupted).
+  description: State of the job, one of C(starting), C(waiting), C(running), C(holding), C(done), C(failed), C(canceled) and C(interrupted).
   returned: always
   type: str
   sample: done
@@ -428,6 +453,59 @@ budget_bytes:
   returned: always
   type: int
   sample: 20154574976
+io_class:
+  description:
+    - I/O priority of the requests of the job. V(idle) if they gave way to those of other processes, which the schedulers C(mq-deadline) and
+      C(bfq) honour. V(normal) if they had the priority of the server, because the scheduler honours no other or O(aggressive) is set.
+      V(mixed) if this differed, by device or because the others left the job less than 8 MiB per second for some seconds. V(null) if it made
+      no requests.
+  returned: always
+  type: str
+  sample: idle
+scheduler:
+  description: I/O schedulers of the devices. V(null) if unknown, or if the job made no requests.
+  returned: always
+  type: str
+  sample: mq-deadline
+window_bytes:
+  description: Bytes that the job had in flight at a time for each device, unless the device was unused otherwise.
+  returned: always
+  type: int
+  sample: 524288
+hold:
+  description:
+    - What the job holds since it has restored, or what another job holds if this task started none. V(null) without a hold.
+  returned: always
+  type: dict
+  contains:
+    job:
+      description: The job that holds.
+      type: int
+    state:
+      description: Its state.
+      type: str
+    until:
+      description: End of the hold.
+      type: str
+    since:
+      description: Begin of the hold.
+      type: str
+    reclaimed:
+      description: Blocks that were missing at a count and not at the one before, in sum. V(null) before the first count, like what follows.
+      type: int
+    brought_back:
+      description: Blocks of these that were read again.
+      type: int
+    reclaim_rate:
+      description: RV(hold.reclaimed) in bytes per minute, over the whole time of the hold.
+      type: int
+    mapped_bytes:
+      description: Bytes that the job had mapped at the last count.
+      type: int
+  sample: {
+    "job": 4, "state": "holding", "until": "2026-11-21T05:30:00Z", "since": "2026-11-21T04:31:12Z", "reclaimed": 12, "brought_back": 12,
+    "reclaim_rate": 98304, "mapped_bytes": 415236096
+  }
 seconds:
   description: Duration of the job.
   returned: always
@@ -607,6 +685,8 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "shared_buffers": {"type": "bool", "default": False},
     "aggressive": {"type": "bool", "default": False},
     "max_io_pressure": {"type": "int"},
+    "hold_until": {"type": "str"},
+    "hold_interval": {"type": "int", "default": 10},
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": _residency_restore.WAIT_TIMEOUT},
     "wait_sleep": {"type": "float", "default": 1},

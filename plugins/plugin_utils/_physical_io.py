@@ -18,7 +18,8 @@ COLUMNS = (
 )
 _NOTE = (
     "blocks/s: blocks of tables touched. RIOPS: reads per second that PostgreSQL counted. RPIOPS: reads per second that the devices served."
-    " from cache: share of the counted bytes that came from the page cache at least. Rates are of the window, which is a little longer than the run."
+    " from cache: share of the counted bytes that came from the page cache at least. Counts are of the window, which begins before the run and ends after it;"
+    " rates are these counts per second of the run."
 )
 
 
@@ -43,7 +44,7 @@ def table(result: Mapping[str, Any], host: str) -> List[str]:
     found = Result(result)
     load = found.part("load")
     first = Result((result.get("runs") or [{}])[0]).part("load")
-    lines = ["%s: %s, %d schemas of %s, %d sessions, page cache %s at the begin" % (
+    lines = ["%s: %s, %d schemas of %s, %d sessions, page cache %s at the beginning" % (
         printable(host), found.text("database", 100), load.number("schemas") or 0, human((load.number("blocks") or 0) * 8192), first.count("sessions"),
         {"as_found": "as it was found"}.get(found.text("start", 20), found.text("start", 20)),
     )]
@@ -60,16 +61,23 @@ def table(result: Mapping[str, Any], host: str) -> List[str]:
 
 def runs(result: Result) -> List[Run]:
     found = []
-    for values in result.values.get("runs") or []:
-        one = Result(values, "runs.")
+    for one in result.parts("runs"):
         io, load = one.part("io"), one.part("load")
         reads, total = io.part("reads"), io.part("total")
+        # A busy controller needs as long for the tasks around the run as the run itself.
+        longer = (io.part("window").number("seconds") or 0) / (load.number("seconds") or 1) or 1.0
+        busy = _times(total.number("utilisation_percent"), longer)
         found.append(Run(
-            one.text("limit", 20) or "as it is", load.number("blocks_per_second"), reads.number("riops"), reads.number("rpiops"), reads.number("ratio"),
-            reads.number("page_cache_percent"), total.number("read_bytes_per_second"), total.number("read_milliseconds"),
-            total.number("utilisation_percent"), io.text("certainty", 20), [*io.texts("gaps"), *io.texts("remarks")],
+            one.text("limit", 20) or "as it is", load.number("blocks_per_second"), _times(reads.number("riops"), longer),
+            _times(reads.number("rpiops"), longer), reads.number("ratio"), reads.number("page_cache_percent"),
+            _times(total.number("read_bytes_per_second"), longer), total.number("read_milliseconds"), None if busy is None else min(100.0, busy),
+            io.text("certainty", 20), [*io.texts("gaps"), *io.texts("remarks")],
         ))
     return found
+
+
+def _times(value: Optional[float], factor: float) -> Optional[float]:
+    return None if value is None else value * factor
 
 
 def gain(every: List[Run]) -> str:

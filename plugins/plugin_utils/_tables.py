@@ -72,6 +72,9 @@ class Result:
             raise OddResultError("%s%s is not a list of strings" % (self._path, key))
         return [printable(one) for one in values]
 
+    def parts(self, key: str) -> List[Result]:
+        return [Result(one, "%s%s." % (self._path, key)) for one in self._get(key, (list,), "list") or []]
+
     def count(self, key: str) -> int:
         return len(self._get(key, (list,), "list") or [])
 

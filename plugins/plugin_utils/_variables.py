@@ -33,6 +33,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _io_workload,
     _residency_restore,
     _residency_snapshot,
+    _temp_buffer_cost,
     _units,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -65,6 +66,12 @@ RANGES: Dict[str, Tuple[float, float]] = {
     "cache_restart_replay_timeout": SECONDS,
     "cache_restart_timeout": SECONDS,
     "cache_snapshot_keep": (1, _residency_snapshot.LARGEST_KEEP),
+    "cache_temp_buffer_cost_allocated_blocks": (0, 2147483647),
+    "cache_temp_buffer_cost_dirty_blocks": (0, 2147483647),
+    "cache_temp_buffer_cost_iterations": (1, _temp_buffer_cost.MOST_ITERATIONS),
+    "cache_temp_buffer_cost_rows_per_block": (1, 291),  # of an 8 kB page: MaxHeapTuplesPerPage
+    "cache_temp_buffer_cost_seed": (0, 2147483647),
+    "cache_temp_buffer_cost_workers": (1, 1024),
     "pgfleet_login_port": PORTS,
     "pgfleet_storage_limit": (1, 1000),
 }
@@ -91,8 +98,8 @@ def _named(name: str, value: str, check: Callable[..., Any], *arguments: Any) ->
         raise ResidencyError("%s: %s" % (name, error)) from None
 
 
-def _moment(name: str, value: str) -> None:
-    _named(name, value, lambda text: _deadline.seconds_left(_deadline.parse(text)))
+def _moment(option: str) -> Callable[[str, str], None]:
+    return lambda name, value: _named(name, value, lambda text: _deadline.seconds_left(_deadline.parse(text, option), option=option))
 
 
 def _days(name: str, value: Any) -> None:
@@ -176,6 +183,16 @@ def _adapter(contract: str) -> Callable[[str, Any], None]:
     return check
 
 
+def _blocks(name: str, value: Any) -> None:
+    low, high = _temp_buffer_cost.LEAST, _temp_buffer_cost.LARGEST
+    sizes = list(map(str, as_list(value)))
+    for one in sizes:
+        if not re.fullmatch("[0-9]{1,9}", one) or not low <= int(one) <= high:
+            raise ResidencyError("%s has '%s': each must be a whole number from %d to %d." % (name, printable(one, 100), low, high))
+    if len(set(map(int, sizes))) < len(sizes) or len(sizes) > _temp_buffer_cost.MOST_SIZES:
+        raise ResidencyError("%s has one size twice, or more than %d: name each once." % (name, _temp_buffer_cost.MOST_SIZES))
+
+
 def _absolute(name: str, value: str) -> None:
     if not os.path.isabs(value):
         raise ResidencyError("%s is '%s': it must be an absolute path." % (name, printable(value, 200)))
@@ -196,14 +213,19 @@ FORMS: Dict[str, Callable[[str, Any], Any]] = {
     "cache_restart_max_lag": _size,
     "cache_restart_min_free": _size,
     "cache_restart_serial": _batches,
+    "cache_temp_buffer_cost_rate": _size,
+    "cache_temp_buffer_cost_sizes": _blocks,
+    "cache_temp_buffer_cost_time_limit": _temp_buffer_cost.parse_time_limit,
     "cold_test_serial": _batches,
     "physical_io_serial": _batches,
+    "temp_buffer_cost_serial": _batches,
     "cache_restart_snapshot": _snapshot_name,
     "cache_restart_traffic": _adapter("traffic"),
     "cache_cold_test_snapshot": _snapshot_or_generation,
     "cache_snapshot_keep_days": _days,
     "cache_snapshot_name": _snapshot_name,
-    "cache_warmup_deadline": _moment,
+    "cache_warmup_deadline": _moment("deadline"),
+    "cache_warmup_hold_until": _moment("hold_until"),
     "cache_warmup_max_io_pressure": lambda name, value: _number(name, value, check_type_int),
     "cache_warmup_snapshot": _snapshot_or_generation,
     "pgfleet_login_db": _no_connection_string,
@@ -216,10 +238,10 @@ FORMS.update({"cache_restart_" + kind: _places(kind) for kind in kinds("traffic"
 REQUIRED = ("cache_cold_test_queries", "cache_cold_test_states")  # lists that cannot be empty
 
 # The playbooks' own variables, and names that playbooks and roles set for themselves: they last until the run ends
-PLAYBOOKS = ("target", "cold_test_serial", "physical_io_serial", "pgfleet_results")
+PLAYBOOKS = ("target", "cold_test_serial", "physical_io_serial", "temp_buffer_cost_serial", "temp_buffer_cost_plot", "pgfleet_results")
 OWN = re.compile(
     r"cache_restart_(answers|cluster|fleet|held|hosts|lease|out|primary_now|problem|remark|roll|takeover)|\w+_result"
-    r"|pgfleet_(batch|begun|check|entry_point|failure|fleet_batch|hosts|items|known|problem|reached|report|role|target|turn|verdicts"
+    r"|pgfleet_(batch|begun|check|entry_point|failure|fleet_batch|hosts|items|known|plot|problem|reached|report|role|target|turn|verdicts"
     r"|service_(commands|evict|server|state|timeout)|traffic_(alone|begun|host|out|places|primary|remark|seen|step|timeout))"
 )
 

@@ -23,6 +23,7 @@ stop() {
 		[ ! -e "$pidfile" ] || as_postgres "$bin/pg_ctl" -D "$(dirname "$pidfile")" -m immediate -s stop || true
 	done
 	[ ! -e "$work/device" ] || umount "$work/device" || true
+	[ ! -e "$work/layered" ] || umount "$work/layered" || true
 	[ ! -e "$work/cgroup" ] || { rmdir "$group"; umount "$work/cgroup"; } || true
 	rm -rf --one-file-system "$work"
 }
@@ -56,8 +57,18 @@ make_device() {
 	mkdir "$work/device"
 	if command -v mkfs.ext4 >/dev/null && mkfs.ext4 -q "$work/device.img" && mount -o loop "$work/device.img" "$work/device"; then
 		export PG_RESIDENCY_DEVICE="$work/device"
+		# a scheduler that orders requests by priority, where the kernel has it
+		loop=$(findmnt --noheadings --output SOURCE "$work/device")
+		echo mq-deadline 2>/dev/null >"/sys/block/${loop##*/}/queue/scheduler" || true
 	else
 		rmdir "$work/device"
+	fi
+	# a file system whose device has no number in /sys/dev/block
+	mkdir "$work/layers" "$work/layers/lower" "$work/layers/upper" "$work/layers/work" "$work/layered"
+	if mount -t overlay -o "lowerdir=$work/layers/lower,upperdir=$work/layers/upper,workdir=$work/layers/work" overlay "$work/layered"; then
+		export PG_RESIDENCY_LAYERED="$work/layered"
+	else
+		rmdir "$work/layered"
 	fi
 }
 

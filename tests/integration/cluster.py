@@ -20,9 +20,12 @@ import pytest
 
 MAJOR = int(os.environ.get("PGFLEET_MAJOR", "15"))
 OWNER = "postgres"
+# How PostgreSQL reads
+METHODS = ("worker", "sync", "io_uring") if MAJOR >= 18 else (None,)
 # What is left at least of pages that were there minutes ago: the kernel takes back what nobody touches. Not evicted, not lost.
 LEFT = 0.3
 # Of several ways through the same, those that make test has not the time for
+cuts = pytest.mark.cuts
 thorough = pytest.mark.thorough
 # One of each file, for work in progress
 quick = pytest.mark.quick
@@ -76,6 +79,14 @@ class Cluster:
     def stop(self, mode="fast"):
         run(self.bin + "/pg_ctl", "stop", "--wait", "--silent", "-m", mode, "-D", self.data, user=OWNER, check=False)
 
+    def read_by(self, method):
+        """Restarts it with this io_method; None is what there was before PostgreSQL 18."""
+        if method is not None:
+            self.sql("ALTER SYSTEM SET io_method = '%s'" % method)
+            self.stop()
+            self.start()
+            assert self.sql("SHOW io_method") == method
+
     def sql(self, text, database="postgres"):
         return run(
             self.bin + "/psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", self.socket, "-p", str(self.port), "-d", database,
@@ -84,7 +95,7 @@ class Cluster:
 
     def file_of(self, relation, database="postgres"):
         quoted = relation.replace("'", "''")
-        return os.path.join(self.data, self.sql("SELECT pg_relation_filepath('%s')" % quoted, database))
+        return os.path.join(self.data, self.sql("SELECT pg_catalog.pg_relation_filepath('%s')" % quoted, database))
 
     # --- what is there, seen without the collection ---
 

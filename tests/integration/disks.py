@@ -10,12 +10,14 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import time
 
 from cluster import OWNER, Cluster, run
 
 MIB = 1 << 20
 _ADD, _REMOVE = 0x4C80, 0x4C81  # of /dev/loop-control
+_CONTROL = 10, 237  # its number
 
 
 class Disk:
@@ -26,9 +28,10 @@ class Disk:
         self.point = os.path.join(directory, name)
         with open(self.file, "wb") as file:
             file.truncate(mebibytes * MIB)
-        self.number = _new_number()
+        self.directory = directory
+        self.number = _new_number(directory)
         self.name = "loop%d" % self.number
-        self.device = "/dev/" + self.name
+        self.device = self._node(self.name)
         self.mounted = False
         run("losetup", "--direct-io=on", self.device, self.file)
 
@@ -46,7 +49,12 @@ class Disk:
     def halves(self):
         run("sfdisk", "--quiet", "--no-reread", self.device, text="label: gpt\nsize=%d\n,\n" % (384 * MIB // 512))
         run("partx", "--update", self.device)
-        return [self.device + "p%d" % number for number in (1, 2)]
+        return [self._node("%sp%d" % (self.name, number)) for number in (1, 2)]
+
+    def _node(self, name):
+        with open("/sys/class/block/%s/dev" % name) as file:
+            major, minor = file.read().split(":")
+        return _node(self.directory, name, stat.S_IFBLK, int(major), int(minor))
 
     def counted(self):
         """Reads and bytes, from a file of its own that the collection does not read."""
@@ -65,21 +73,31 @@ class Disk:
         if os.path.exists("/sys/block/%s/loop/backing_file" % self.name):
             run("losetup", "--detach", self.device)
         for _attempt in range(50):  # until the kernel has let go of the file
-            if not os.path.exists("/sys/block/" + self.name) or _control(_REMOVE, self.number):
+            if not os.path.exists("/sys/block/" + self.name) or _control(self.directory, _REMOVE, self.number):
                 break
             time.sleep(0.1)
         if os.path.exists(self.file):
             os.unlink(self.file)
 
 
-def _new_number():
+def _node(directory, name, kind, major, minor):
+    """The one of /dev; in a root file system without it, one of the test's own."""
+    path = "/dev/" + name
+    if not os.path.exists(path):
+        path = os.path.join(directory, name + ".node")
+        if not os.path.exists(path):
+            os.mknod(path, kind | 0o600, os.makedev(major, minor))
+    return path
+
+
+def _new_number(directory):
     """Of a device that no other test has, and that is not there without us."""
-    return next(number for number in range(100, 200) if _control(_ADD, number))
+    return next(number for number in range(100, 200) if _control(directory, _ADD, number))
 
 
-def _control(request, number):
+def _control(directory, request, number):
     try:
-        with open("/dev/loop-control") as control:
+        with open(_node(directory, "loop-control", stat.S_IFCHR, *_CONTROL)) as control:
             fcntl.ioctl(control, request, number)
         return True
     except OSError:

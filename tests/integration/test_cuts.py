@@ -18,7 +18,7 @@ import random
 import shutil
 
 import pytest
-from cluster import quick, thorough
+from cluster import cuts, quick, thorough
 from conftest import TABLES
 from cuts import EVICT, IN, NAMES, OUT, SIGNALS, START, STOP, Cut
 from playbook import Ansible
@@ -119,6 +119,7 @@ def test_uncut(fleet, tasks):
         assert [one for one in tasks if one.endswith(name)], tasks
 
 
+@cuts
 @pytest.mark.parametrize("number, sent", chosen(), ids=["cut-%d-%s" % one for one in chosen()])
 def test_cut(fleet, tasks, table, number, sent):
     if number > len(tasks):
@@ -126,6 +127,7 @@ def test_cut(fleet, tasks, table, number, sent):
     tried(fleet, table, "cut-%d" % number, sent, CUT_AT=str(number), CUT_WHEN=os.environ.get("CUTS_WHEN", "end"))
 
 
+@cuts
 @pytest.mark.parametrize("place, sent", signalled(HARD))
 def test_hard_cut(fleet, table, place, sent):
     tried(fleet, table, place, sent, **HARD[place])
@@ -147,6 +149,7 @@ def test_who_was_paused_for_a_host_beyond_limit(fleet):
     assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
 
 
+@cuts
 @pytest.mark.parametrize("host, sent", signalled(NAMES))
 def test_cut_while_it_restores(fleet, table, host, sent):
     """Slowly enough to be met at it: some seconds."""

@@ -131,8 +131,12 @@ QUERIES = {
 @pytest.mark.parametrize("name", QUERIES)
 def test_exact_is_what_the_device_delivered(disk, measured, name, method):
     query, settings, relation = QUERIES[name]
-    cold(disk, method)
-    found, delivered = measured(query, settings)
+    for _attempt in range(3):
+        cold(disk, method)
+        found, delivered = measured(query, settings)
+        # a kernel short of memory may have taken the server's own program away, and this says so
+        if not any(one.startswith("program files were read too") for one in found["remarks"]):
+            break
     wanted = MIB if relation is None else size(disk, relation)
     assert found["certainty"] == "exact", found["remarks"]
     assert abs(found["device_bytes"] - delivered) <= SLACK, found
@@ -173,6 +177,48 @@ def test_a_role_that_sees_no_other_session(disk, as_postgres):
     [found] = result["runs"]
     assert found["certainty"] == "upper_bound"
     assert "without pg_monitor other sessions cannot be seen, whose parallel workers could not be told from the query's" in found["remarks"]
+
+
+@pytest.fixture
+def slow(disk):
+    """A device of 32 MB a second, that reads ahead as far as large arrays do."""
+    folder = "/sys/fs/cgroup/blkio/pgfleet-slow-%d" % os.getpid()
+    try:
+        os.mkdir(folder)
+    except OSError as error:
+        pytest.skip("no cgroup can be made here that limits I/O: %s" % error)
+    setting = "/sys/block/%s/queue/read_ahead_kb" % disk.disk.name
+    with open(setting) as file:
+        former = file.read()
+    cold(disk, "sync")
+    disk.stop()
+    with open("/sys/block/%s/dev" % disk.disk.name) as file, open(folder + "/blkio.throttle.read_bps_device", "w") as limit:
+        limit.write("%s %d" % (file.read().strip(), 32 * MIB))
+    with open(setting, "w") as file:
+        file.write("8192")
+    start = "echo $$ >%s/cgroup.procs && exec setpriv --reuid %s --regid %s --init-groups %s/pg_ctl start --wait --silent -D %s -l %s"
+    run("sh", "-c", start % (folder, OWNER, OWNER, disk.bin, disk.data, disk.log))
+    yield disk
+    with open(setting, "w") as file:
+        file.write(former)
+    disk.stop()
+    for _attempt in range(50):  # until the last of its processes is gone
+        try:
+            os.rmdir(folder)
+            break
+        except OSError:
+            time.sleep(0.1)
+    disk.start()
+
+
+def test_read_ahead_that_is_under_way(slow, measured):
+    """Which the query does not wait for."""
+    found, delivered = measured("SELECT count(filler) FROM (SELECT filler FROM part LIMIT 8000) AS few", ALONE)
+    time.sleep(1)
+    assert found["over_read_bytes"] > 2 * MIB, "it read ahead"
+    assert found["certainty"] == "exact", found["remarks"]
+    assert found["elsewhere_bytes"] == 0 and not [one for one in found["remarks"] if "other devices" in one], found
+    assert abs(found["device_bytes"] - delivered) <= SLACK, found
 
 
 def test_a_foreign_table(disk, measured):

@@ -14,7 +14,7 @@ import os
 
 import hostile
 import pytest
-from cluster import run
+from cluster import MAJOR, run
 from conftest import PASSWORD
 from playbook import documented, keys, task
 
@@ -44,6 +44,8 @@ def tasks(shop, database):
         ("query_io", {"query": "SELECT count(*) FROM goods WHERE good = 1"}),
         ("physical_io_info", {"duration": "1s", "settle": 0}),
         ("server_query", {"query": "SELECT count(*) FROM pg_class WHERE oid = 1 AND relname LIKE 'x%'", "checkpoint": True}),
+        # temp_tablespaces of the database are the tenant's word
+        ("temp_buffer_cost", {"sizes": [128], "iterations": 1, "dependents": True, "tablespace": "pg_default"}),
         ("residency_snapshot", {"name": "trap", "state": "absent"}),
     ]
     return [task(module, check=check, diff=True, **dict(there, **arguments)) for module, arguments in both for check in (False, True)]
@@ -138,6 +140,24 @@ def test_who_is_a_stranger(shop, as_postgres):
         assert not trusted.get("failed"), trusted["msg"]
     [unknown] = as_postgres(task("query_io", trusted_roles=["Someone"], **query))
     assert unknown["msg"] == "Role Someone does not exist: correct trusted_roles."
+
+
+@pytest.mark.skipif(MAJOR < 17, reason="has neither transaction_timeout nor triggers on login")
+def test_a_login_that_takes_longer_than_a_transaction_may(shop, as_postgres):
+    """As each may on a busy host: the server checks the login in a transaction."""
+    shop.sql("CREATE DATABASE slow OWNER tenant")
+    try:
+        shop.sql("CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); END $$;"
+                 "CREATE EVENT TRIGGER slow ON login EXECUTE FUNCTION slow(); SET SESSION AUTHORIZATION tenant;"
+                 "ALTER DATABASE slow SET transaction_timeout = '1ms'", "slow")
+        for environment in ENVIRONMENTS:
+            [result] = as_postgres(
+                task("server_query", query="SELECT current_database() AS name", **login(shop, "slow")),
+                vars={"ansible_python_interpreter": environment + "/bin/python"},
+            )
+            assert not result.get("failed"), result["msg"]
+    finally:
+        shop.sql("DROP DATABASE slow")
 
 
 def test_a_query_of_a_role_without_such_rights(set_up, as_postgres):

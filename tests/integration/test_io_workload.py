@@ -7,20 +7,23 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
+import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 
 import pytest
-from cluster import quick
+from cluster import MAJOR, METHODS, quick
 from playbook import documented, keys, task
 
 LOAD = "io_workload"
 SMALL = {"schemas": 2, "scale": "8M"}
+# percentage of updates, and how PostgreSQL reads
+WAYS = [(0, None), (60, None), (100, None)] if MAJOR < 18 else [(60, method) for method in METHODS]
 
 
 def sizes(**changed):
@@ -68,9 +71,10 @@ def test_a_row_in_each_block(empty, as_postgres, login):
     assert empty.sql("SELECT to_regnamespace('pgfleet_io') IS NULL") == "t"
 
 
-@pytest.mark.parametrize("percent", [0, 60, 100])
-def test_what_the_sessions_did(empty, as_postgres, login, percent):
+@pytest.mark.parametrize(("percent", "method"), WAYS)
+def test_what_the_sessions_did(empty, as_postgres, login, percent, method):
     """As PostgreSQL counted it: the rows that were fetched and updated, and who was connected."""
+    empty.read_by(method)
     run = sizes(state="run", sessions=2, run_time="4s", work_unit=64, update_pct=percent, update_work_unit=4, **login)
 
     def counted():
@@ -95,7 +99,9 @@ def test_what_the_sessions_did(empty, as_postgres, login, percent):
         assert result[name] == sum(one[name] for one in result["sessions"])
     assert (result["select_blocks"], result["update_blocks"]) == (64 * result["selects"], 4 * result["updates"])
     # the transactions that end with the run time are in the log, and each did all of its work
-    assert updated == result["update_blocks"] and fetched == result["select_blocks"] + result["update_blocks"]
+    assert updated == result["update_blocks"]
+    # the planner looks a key up by itself where the statistics end
+    assert 0 <= fetched - result["select_blocks"] - result["update_blocks"] <= 2 + fetched // 1000
     done = result["selects"] + result["updates"]
     assert abs(result["updates"] / done - percent / 100) < 0.15 and done > 20
     assert 3 < result["seconds"] < 10 and result["blocks_per_second"] == pytest.approx(fetched / result["seconds"], rel=0.02)
@@ -103,26 +109,41 @@ def test_what_the_sessions_did(empty, as_postgres, login, percent):
 
 
 def test_progress_is_shown(empty, ansible, login):
-    output, status = ansible.command(ansible.write(
-        [task(LOAD, **SMALL, **login), task(LOAD, state="run", run_time="6s", **SMALL, **login)], become=True, become_user="postgres"))
-    assert status == 0, output
-    assert "db1: running, " in output and " s of 6.0 s, " in output
-    # what the host was sent has the login in it, and another test may send some at this moment
-    until = time.monotonic() + 120
-    while glob.glob("/var/tmp/ansible-tmp-*/AnsiballZ_io_workload.py"):
-        assert time.monotonic() < until
-        time.sleep(0.5)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as sent:
+        os.chmod(sent, 0o1777)
+        output, status = ansible.command(ansible.write(
+            [task(LOAD, **SMALL, **login), task(LOAD, state="run", run_time="6s", **SMALL, **login)], become=True, become_user="postgres",
+        ), ANSIBLE_PIPELINING="False", ANSIBLE_SYSTEM_TMPDIRS=sent)
+        assert status == 0, output
+        assert "db1: running, " in output and " s of 6.0 s" in output
+        # what the host was sent has the login in it
+        assert os.listdir(sent) == [], output
 
 
-def kill_when(cluster, there, name):
-    """Kill what matches, as soon as SQL says yes."""
+# of processes that this test has started: others may run the same module on this host
+MARK = "PGFLEET_TEST_OF", "io_workload %d" % os.getpid()
+CUT = {"ANSIBLE_PIPELINING": "False", MARK[0]: MARK[1]}
+
+
+def read(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def kill_when(cluster, there):
+    """Kill the module, as soon as SQL says yes."""
     def wait():
         until = time.monotonic() + 120
         while cluster.sql("SELECT (%s)::int" % there) != "1":
             if time.monotonic() > until:
                 return
-        for pid in subprocess.run(["pgrep", "-f", name], check=False, stdout=subprocess.PIPE, text=True).stdout.split():
-            os.kill(int(pid), signal.SIGKILL)
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            ours = "=".join(MARK).encode() in read("/proc/%s/environ" % pid).split(b"\0")
+            if ours and re.search(rb"AnsiballZ_io_workload|io_workload.*zip|__main__.*io_workload", read("/proc/%s/cmdline" % pid)):
+                os.kill(int(pid), signal.SIGKILL)
 
     thread = threading.Thread(target=wait)
     thread.start()
@@ -133,8 +154,8 @@ def test_an_interrupted_load_is_repaired(empty, as_postgres, login):
     """Its tables are not taken for whole ones, and the next load leaves none of its rests."""
     large = sizes(scale="64M", load_sessions=1)
     begun = "SELECT to_regclass('pgfleet_io.pgio2') IS NOT NULL"
-    thread = kill_when(empty, begun, "AnsiballZ_io_workload|io_workload.*zip|[_]main__.*io_workload")
-    [cut] = as_postgres(task(LOAD, **large, **login), environment={"ANSIBLE_PIPELINING": "False"})
+    thread = kill_when(empty, begun)
+    [cut] = as_postgres(task(LOAD, **large, **login), environment=CUT)
     thread.join()
     if not cut.get("failed"):
         empty.sql("DELETE FROM pgfleet_io.pgio_set WHERE number = 2; CREATE TABLE pgfleet_io.pgio_base ()")  # it was faster
@@ -269,11 +290,8 @@ def test_what_was_done_until_a_failure(empty, as_postgres, login):
 def test_nothing_is_left_of_a_killed_run(empty, as_postgres, login):
     """Neither its sessions, beside which the next one would run, nor its log in memory."""
     well(as_postgres(task(LOAD, **SMALL, **login)))
-    thread = kill_when(
-        empty, "SELECT count(*) > 1 FROM pg_stat_activity WHERE application_name = 'pgfleet.cache io_workload'",
-        "AnsiballZ_io_workload|io_workload.*zip|[_]main__.*io_workload",
-    )
-    [killed] = as_postgres(task(LOAD, state="run", run_time="300s", **SMALL, **login), environment={"ANSIBLE_PIPELINING": "False"})
+    thread = kill_when(empty, "SELECT count(*) > 1 FROM pg_stat_activity WHERE application_name = 'pgfleet.cache io_workload'")
+    [killed] = as_postgres(task(LOAD, state="run", run_time="300s", **SMALL, **login), environment=CUT)
     thread.join()
     assert killed["failed"]
     until = time.monotonic() + 60

@@ -23,7 +23,7 @@ from conftest import PASSWORD
 from playbook import documented, keys, task
 
 SNAPSHOT, RESTORE, INFO, EVICT = "residency_snapshot", "residency_restore", "residency_info", "cache_evict"
-LOAD, IO, PHYSICAL = "io_workload", "query_io", "physical_io_info"
+LOAD, IO, PHYSICAL, COST = "io_workload", "query_io", "physical_io_info", "temp_buffer_cost"
 MISSING = (
     "Extension pg_residency is not in database without: run the playbook pgfleet.cache.install first,"
     " or set login_db to the database that has it (in roles and playbooks pgfleet_login_db)."
@@ -96,6 +96,9 @@ BAD_INPUT = [
      "deadline is '2099-11-30 06:00+25:00': there is no such zone."),
     (RESTORE, {"name": "good", "deadline": "2099-11-30 06:00 Europe/Atlantis"},
      "deadline is '2099-11-30 06:00 Europe/Atlantis': this host does not know that zone, give an offset such as '+01:00'."),
+    (RESTORE, {"name": "good", "hold_until": "06:00"}, "hold_until is '06:00': " + MOMENT),
+    (RESTORE, {"name": "good", "hold_until": "2099-11-30 06:00Z"}, "hold_until is '2099-11-30 06:00Z': it must be within the next 7 days."),
+    (RESTORE, {"name": "good", "hold_interval": 0}, "hold_interval is 0: it must be from 1 to 3600 seconds."),
     (INFO, {"limit": 0}, "limit is 0: it must be from 1 to 1000."),
     (INFO, {"min_residency": 101}, "min_residency is 101: it must be a percentage from 0 to 100."),
     (INFO, {"wait_timeout": 0}, "wait_timeout is 0: it must be more than 0."),
@@ -197,6 +200,15 @@ BAD_INPUT = [
      " Correct login_db."),
     (IO, {"query": "SELECT 1", "lock": "mine"}, "/dev/shm/pgfleet.cold_test is not held as 'mine', but by nobody."),
     # a window
+    (COST, {"sizes": [127]}, "sizes has 127: each must be from 128 to 4194304 blocks of 8 kB."),
+    (COST, {"sizes": [128, 128]}, "sizes has one of them twice: name each once."),
+    (COST, {"iterations": 1001}, "iterations is 1001: it must be from 1 to 1000."),
+    (COST, {"quick": True, "sizes": [128]}, "quick has sizes and iterations of its own: set either quick, or sizes and iterations."),
+    (COST, {"tablespace": "nowhere"}, "There is no tablespace nowhere: correct tablespace."),
+    (COST, {"rate": "fast"}, "rate is 'fast': it must be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."),
+    (COST, {"time_limit": "8d"}, "time_limit is 8d: it must be at most 7 days."),
+    (COST, {"seed": -1}, "seed is -1: it must be from 0 to 2147483647."),
+    (COST, {"login_db": "without"}, MISSING),
     (PHYSICAL, {"duration": "soon"}, "duration is 'soon': it must be a duration such as 36h; the units are s, min, h, d and w."),
     (PHYSICAL, {"duration": "0.5s"}, "duration is 0.5s: it must be from 1 s to 30 min. For a longer window, use state begin and end."),
     (PHYSICAL, {"duration": "1h"}, "duration is 1h: it must be from 1 s to 30 min. For a longer window, use state begin and end."),

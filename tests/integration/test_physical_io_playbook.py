@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 
 import pytest
-from cluster import quick, thorough
+from cluster import free_port, quick, thorough
 from playbook import Ansible, banners, recap
 from test_memory import MemoryCgroup
 
+RUNNING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgfleet.cache io_workload' AND query LIKE '%BETWEEN%'"
 SCALE = "48M"  # of each of two tables: three times of what the limited page cache holds
 
 
@@ -39,11 +42,12 @@ def driven(machine, cluster):
 @pytest.fixture
 def fleet(driven, machine, tmp_path, state_directory):
     ansible = Ansible(machine.directory, {})
-    ansible.set_hosts(
-        {"db1": {}}, pgfleet_login_port=driven.port, pgfleet_login_unix_socket=driven.socket, pgfleet_results=str(tmp_path / "results"),
-        pgfleet_state_directory=state_directory, cache_io_workload_schemas=2, cache_io_workload_scale=SCALE, cache_io_workload_run_time="6s",
-        cache_io_workload_work_unit=64, cache_io_workload_limit="64MB",
-    )
+    ansible.variables = {
+        "pgfleet_login_port": driven.port, "pgfleet_login_unix_socket": driven.socket, "pgfleet_results": str(tmp_path / "results"),
+        "pgfleet_state_directory": state_directory, "cache_io_workload_schemas": 2, "cache_io_workload_scale": SCALE,
+        "cache_io_workload_run_time": "6s", "cache_io_workload_work_unit": 64, "cache_io_workload_limit": "64MB",
+    }
+    ansible.set_hosts({"db1": {}}, **ansible.variables)
     ansible.results = tmp_path / "results"
     return ansible
 
@@ -52,11 +56,22 @@ def run(fleet, *arguments, **environment):
     return fleet.command("pgfleet.cache.physical_io", *arguments, **environment)
 
 
-def result(fleet):
+def results(fleet):
     [path] = sorted(fleet.results.glob("*.json"))
     found = json.loads(path.read_text())
     path.unlink()
-    return found["hosts"]["db1"]
+    return found["hosts"]
+
+
+def result(fleet):
+    return results(fleet)["db1"]
+
+
+def limit_of(driven):
+    """None where there is none."""
+    with open(os.path.join(driven.cgroup.folder, "memory.limit_in_bytes" if driven.cgroup.v1 else "memory.max")) as file:
+        found = file.read().strip()
+    return None if found in ("max", "9223372036854771712") else int(found)
 
 
 @quick
@@ -77,8 +92,7 @@ def test_counted_and_served(fleet, driven):
     # served to the server's processes, whatever else this machine reads
     assert free["io"]["reads"]["page_cache_percent"] > limited["io"]["reads"]["page_cache_percent"] + 10
     assert "page cache" in output and "RPIOPS" in output and "counted" in output
-    with open(os.path.join(driven.cgroup.folder, "memory.limit_in_bytes" if driven.cgroup.v1 else "memory.max")) as file:
-        assert file.read().strip() in ("max", "9223372036854771712")
+    assert limit_of(driven) is None
     # again: the tables are there
     output, status = run(fleet, "-e", "cache_io_workload_limit=")
     assert status == 0 and "2 schemas of 48.0 MB each are there." in result(fleet)["result"]["load"]["msg"], output
@@ -133,6 +147,23 @@ def test_wrong_variables(fleet):
         assert len(banners(output)) == 2
 
 
+def test_all_is_checked_before_the_load(fleet, driven):
+    """Which may take hours."""
+    driven.sql("DROP SCHEMA IF EXISTS pgfleet_io CASCADE; DROP EXTENSION pg_residency")
+    try:
+        for arguments in (["--check"], []):
+            output, status = run(fleet, *arguments)
+            assert status != 0 and "Extension pg_residency is not in database postgres: " in output, output
+    finally:
+        driven.sql("CREATE EXTENSION pg_residency")
+    for variable, message in (("limit=1MB", "size is 1MB: less than 64.0 MB would push"), ("sessions=200", "sessions for each of")):
+        output, status = run(fleet, "-e", "cache_io_workload_" + variable)
+        assert status != 0 and message in output, output
+    for path in fleet.results.glob("*"):
+        path.unlink()
+    assert driven.sql("SELECT to_regnamespace('pgfleet_io') IS NULL") == "t"
+
+
 def test_the_limit_goes_also_after_a_failure(fleet, driven):
     """A run that fails in between, here for lack of connections that are left."""
     output, status = run(fleet, "-e", "cache_io_workload_limit=64MB", "-e", "cache_io_workload_sessions=200")
@@ -141,8 +172,7 @@ def test_the_limit_goes_also_after_a_failure(fleet, driven):
     output, status = run(fleet, "-e", "cache_io_workload_limit=1MB")
     assert status != 0 and "Traceback" not in output, output
     result(fleet)
-    with open(os.path.join(driven.cgroup.folder, "memory.limit_in_bytes" if driven.cgroup.v1 else "memory.max")) as file:
-        assert file.read().strip() in ("max", "9223372036854771712")
+    assert limit_of(driven) is None
 
 
 def test_a_limit_that_an_interrupted_run_has_left(fleet, driven):
@@ -150,12 +180,49 @@ def test_a_limit_that_an_interrupted_run_has_left(fleet, driven):
     limit = {"pgfleet.cache.page_cache_limit": {"method": "cgroup", "size": "64MB", "data_directory": driven.data}}
     output, status = fleet.command(fleet.write([limit], become=True))
     assert status == 0, output
-    path = os.path.join(driven.cgroup.folder, "memory.limit_in_bytes" if driven.cgroup.v1 else "memory.max")
-    with open(path) as file:
-        assert int(file.read()) < 2**32
+    assert limit_of(driven) < 2**32
     output, status = run(fleet)
     assert status == 0, output
     free, limited = result(fleet)["result"]["runs"]
     assert free["io"]["reads"]["page_cache_percent"] > limited["io"]["reads"]["page_cache_percent"] + 10
-    with open(path) as file:
-        assert file.read().strip() in ("max", "9223372036854771712")
+    assert limit_of(driven) is None
+
+
+@pytest.mark.parametrize(("when", "side_by_side"), [
+    ("in the limited run", False), pytest.param("before", False, marks=thorough), pytest.param("in the limited run", True, marks=thorough),
+])
+def test_one_of_two_hosts_fails(fleet, driven, cluster, when, side_by_side):
+    """The first one, whose server dies in the middle. The second one goes on, and the limit of the first one goes."""
+    port = free_port() if when == "before" else driven.port
+    other = {"pgfleet_login_port": cluster.port, "cache_io_workload_limit": "", "cache_io_workload_scale": "8M"}
+    fleet.set_hosts({"db1": {"pgfleet_login_port": port}, "db2": other}, **fleet.variables)
+    limited = []
+
+    def stop():
+        until = time.monotonic() + 300
+        while limit_of(driven) is None or driven.sql(RUNNING) == "0":
+            if time.monotonic() > until:
+                return
+            time.sleep(0.2)
+        limited.append(limit_of(driven))
+        driven.stop("immediate")
+
+    thread = threading.Thread(target=stop)
+    if when != "before":
+        thread.start()
+    try:
+        output, status = run(fleet, "-e", "physical_io_serial=%d" % (2 if side_by_side else 1))
+    finally:
+        if when != "before":
+            thread.join()
+            driven.cgroup.start(driven)
+    found = results(fleet)
+    cluster.sql("DROP SCHEMA pgfleet_io CASCADE")
+    assert status != 0 and "Traceback" not in output, output
+    assert bool(limited) is (when != "before") and limit_of(driven) is None
+    assert {host: counted["failed"] for host, counted in recap(output).items() if host != "localhost"} == {"db1": 1, "db2": 0}, output
+    assert (found["db1"]["verdict"], found["db2"]["verdict"]) == ("failed", "done"), found
+    [one] = found["db2"]["result"]["runs"]
+    assert one["load"]["select_blocks"] > 0 and one["io"]["reads"]["counted"] is not None
+    report = output[output.index("TASK [Show the report]"):]
+    assert [name for name in ("db1", "db2") if name in report.split("PLAY [")[0]] == ["db1", "db2"], report

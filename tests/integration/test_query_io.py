@@ -25,6 +25,7 @@ TOGETHER = {
 }
 NO_QUERY = "query 1 is not a query that only reads: it must be one SELECT, VALUES, TABLE or WITH. PostgreSQL says: "
 LOCK = "/dev/shm/pgfleet.cold_test"
+PROGRAMS = "program files were read too, such as the library for JIT, and the devices cannot tell them from the data"
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,8 @@ def test_the_device_and_the_page_cache(wide, as_postgres, login, settings):
     # the kernel may have taken some of it back in between
     assert second["device_bytes"] <= 0.3 * wide.size
     assert second["page_cache_percent"] >= 70
-    assert {first["certainty"], second["certainty"]} == {"exact"}
+    for found in (first, second):
+        assert found["certainty"] == "exact" or found["remarks"][0] == PROGRAMS, "whose pages the kernel may take back on the data's own disk"
 
 
 def test_half_of_it(wide, as_postgres, login):

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import pytest
+from cluster import thorough
 from conftest import TABLES
 from test_rolling_restart import Fleet, is_restored, row, says, warm
 
@@ -36,6 +37,7 @@ def several(ansible, clusters, machine):
     fleet.forget()
 
 
+@thorough
 def test_several_clusters_one_after_the_other(several):
     before = several.started()
     output, status = several.run("--check", hosts=SEVERAL)

@@ -62,7 +62,9 @@ CREATE FUNCTION residency_job_list(
     OUT started_at timestamptz, OUT finished_at timestamptz, OUT segments int, OUT segments_done int,
     OUT planned bigint, OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint, OUT over_budget bigint,
     OUT gone bigint, OUT failed bigint, OUT budget_bytes bigint, OUT rate_bytes bigint, OUT time_limit int,
-    OUT buffers_wanted bigint, OUT buffers_resident bigint, OUT buffers_loaded bigint, OUT message text, OUT settled bigint)
+    OUT buffers_wanted bigint, OUT buffers_resident bigint, OUT buffers_loaded bigint, OUT message text, OUT settled bigint,
+    OUT io_class text, OUT scheduler text, OUT window_bytes bigint, OUT hold_until timestamptz, OUT held_since timestamptz,
+    OUT counted_at timestamptz, OUT reclaimed bigint, OUT brought_back bigint, OUT reclaim_rate bigint, OUT mapped_bytes bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
 COMMENT ON FUNCTION residency_job_list() IS 'the rows of view residency_jobs';
@@ -262,7 +264,8 @@ $view$, '@extschema@', schema), 'CREATE VIEW', 'CREATE OR REPLACE VIEW');
 CREATE VIEW @extschema@.residency_jobs AS
 SELECT j.job, j.snapshot, j.generation, j.state, j.pid, j.started_at, j.finished_at, j.segments, j.segments_done, j.planned, j.wanted,
        j.resident, j.loaded, j.extra, j.over_budget, j.gone, j.failed, j.budget_bytes, j.rate_bytes, j.message, j.time_limit,
-       j.buffers_wanted, j.buffers_resident, j.buffers_loaded, j.settled
+       j.buffers_wanted, j.buffers_resident, j.buffers_loaded, j.settled, j.io_class, j.scheduler, j.window_bytes,
+       j.hold_until, j.held_since, j.counted_at, j.reclaimed, j.brought_back, j.reclaim_rate, j.mapped_bytes
 FROM @extschema@.residency_job_list() j
 $view$, '@extschema@', schema), 'CREATE VIEW', 'CREATE OR REPLACE VIEW');
 END
@@ -272,6 +275,35 @@ COMMENT ON VIEW residency_jobs IS 'running and finished restores: the wanted blo
 DROP FUNCTION
     residency_job_list_before(), residency_snapshots_before(), residency_snapshot_segments_before(text),
     residency_snapshot(text, int), residency_set_names(text, text), residency_names(text);
+
+-- --- the session's own local buffers, which hold its temporary relations ---
+
+-- PUBLIC may call these six, and no other: they reach nothing but the local buffers of the calling session, and those with a relation
+-- also require SELECT on it.
+CREATE FUNCTION pg_allocated_local_buffers() RETURNS bigint
+AS 'MODULE_PATHNAME', 'residency_allocated_local_buffers' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION pg_allocated_local_buffers() IS 'local buffers of this session that have memory';
+
+CREATE FUNCTION pg_dirtied_local_buffers() RETURNS bigint
+AS 'MODULE_PATHNAME', 'residency_dirtied_local_buffers' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION pg_dirtied_local_buffers() IS 'local buffers of this session that are dirty';
+
+CREATE FUNCTION pg_flush_local_buffers() RETURNS bigint
+AS 'MODULE_PATHNAME', 'residency_flush_local_buffers' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION pg_flush_local_buffers() IS 'writes all dirty local buffers of this session to their files, and returns how many';
+
+CREATE FUNCTION pg_read_temp_relation(relation regclass, randomize boolean, seed bigint DEFAULT NULL, dependents boolean DEFAULT false)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'residency_read_temp_relation' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION pg_read_temp_relation(regclass, boolean, bigint, boolean) IS 'reads each block of a temporary relation once, in order or in a random order that the seed determines, and returns how many; with dependents also of its indexes, its TOAST table and the index of that';
+
+CREATE FUNCTION pg_temp_buffers_dirty(relation regclass, dependents boolean DEFAULT false) RETURNS bigint
+AS 'MODULE_PATHNAME', 'residency_temp_buffers_dirty' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION pg_temp_buffers_dirty(regclass, boolean) IS 'reads each block of a temporary relation, marks it dirty, and returns how many';
+
+CREATE FUNCTION pg_evict_local_buffers(relation regclass, dependents boolean DEFAULT false) RETURNS bigint
+AS 'MODULE_PATHNAME', 'residency_evict_local_buffers' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION pg_evict_local_buffers(regclass, boolean) IS 'writes the dirty local buffers of a temporary relation, empties all that it has, and returns how many; an error if one is pinned';
 
 -- --- the functions of pgfincore, with its names, arguments and columns; counts are in the kernel's pages ---
 

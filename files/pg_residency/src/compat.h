@@ -12,13 +12,18 @@
 #include "utils/tuplestore.h"
 
 #include "common/relpath.h"
+#include "executor/instrument.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgwriter.h"
 #include "storage/buf_internals.h"
+#include "storage/bufmgr.h"
+#include "storage/bufpage.h"
+#include "storage/smgr.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
 #include "utils/relmapper.h"
+#include "utils/resowner.h"
 #if PG_VERSION_NUM >= 160000
 #include "utils/relfilenumbermap.h"
 #else
@@ -105,9 +110,11 @@ compat_relation_path(Relation rel, ForkNumber fork)
 /* 19 made the state of a buffer 64 bits wide, and its unlocking another function */
 #if PG_VERSION_NUM >= 190000
 typedef uint64 compat_buffer_state;
+#define compat_read_buffer_state(buf) pg_atomic_read_u64(&(buf)->state)
 #define compat_unlock_buffer(buf, state) UnlockBufHdr(buf)
 #else
 typedef uint32 compat_buffer_state;
+#define compat_read_buffer_state(buf) pg_atomic_read_u32(&(buf)->state)
 #define compat_unlock_buffer(buf, state) UnlockBufHdr(buf, state)
 #endif
 
@@ -130,6 +137,62 @@ compat_have_free_buffer(void)
 #else
 #define compat_have_free_buffer() have_free_buffer()
 #endif
+
+/*
+ * Writes a dirty local buffer, and counts that as the server does when it needs the buffer for
+ * another block.  18 exports the function for it.
+ */
+static inline void
+compat_write_local_buffer(int i)
+{
+	BufferDesc *buf = GetLocalBufferDescriptor(i);
+#if PG_VERSION_NUM >= 180000
+
+	ResourceOwnerEnlarge(CurrentResourceOwner);
+	PinLocalBuffer(buf, false);
+	FlushLocalBuffer(buf, NULL);
+	UnpinLocalBuffer(BufferDescriptorGetBuffer(buf));
+#else
+	char	   *page = (char *) LocalBufferBlockPointers[i];
+	BlockNumber block = buf->tag.blockNum;
+	SMgrRelation file;
+#if PG_VERSION_NUM >= 160000
+	instr_time	start;
+#endif
+
+#if PG_VERSION_NUM >= 170000
+	file = smgropen(BufTagGetRelFileLocator(&buf->tag), MyProcNumber);
+#elif PG_VERSION_NUM >= 160000
+	file = smgropen(BufTagGetRelFileLocator(&buf->tag), MyBackendId);
+#else
+	file = smgropen(buf->tag.rnode, MyBackendId);
+#endif
+	PageSetChecksumInplace((Page) page, block);
+#if PG_VERSION_NUM >= 170000
+	start = pgstat_prepare_io_time(track_io_timing);
+#elif PG_VERSION_NUM >= 160000
+	start = pgstat_prepare_io_time();
+#endif
+	smgrwrite(file, compat_tag_fork(&buf->tag), block, page, false);
+#if PG_VERSION_NUM >= 160000
+	pgstat_count_io_op_time(IOOBJECT_TEMP_RELATION, IOCONTEXT_NORMAL, IOOP_WRITE, start, 1);
+#endif
+	pg_atomic_unlocked_write_u32(&buf->state,
+								 compat_read_buffer_state(buf) & ~(BM_DIRTY | BM_JUST_DIRTIED));
+	pgBufferUsage.local_blks_written++;
+#endif
+}
+
+/* The local buffers of all forks of a relation, without writing them. */
+static inline void
+compat_drop_local_buffers(Relation rel)
+{
+#if PG_VERSION_NUM >= 160000
+	DropRelationAllLocalBuffers(rel->rd_locator);
+#else
+	DropRelFileNodeAllLocalBuffers(rel->rd_node);
+#endif
+}
 
 /* 19 renamed CHECKPOINT_IMMEDIATE to CHECKPOINT_FAST */
 #ifndef CHECKPOINT_FAST

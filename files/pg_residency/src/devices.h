@@ -23,6 +23,19 @@ typedef struct Device
 /* devices beyond this number share the last place */
 #define MAX_DEVICES 16
 
+/* the class of a restore's requests to the devices so far */
+typedef enum IoClass
+{
+	IO_NOTHING,					/* no requests */
+	IO_IDLE,
+	IO_OWN,						/* the priority of the server */
+	IO_MIXED					/* one device differs from another, or now from then */
+} IoClass;
+#define LAST_IO_CLASS IO_MIXED
+
+/* names of schedulers, each once */
+#define SCHEDULERS_BYTES 64
+
 /* large: not for the stack; zero-initialised */
 typedef struct Devices
 {
@@ -32,6 +45,15 @@ typedef struct Devices
 
 /* the device of that number; looked up once in a restore */
 extern Device *device_numbered(Devices *devices, dev_t number);
+
+/* the name of a class */
+extern const char *io_class_name(IoClass io_class);
+
+/*
+ * Returns the class of the requests so far, and sets `schedulers`, SCHEDULERS_BYTES, to the
+ * schedulers of their devices: empty if none is known.
+ */
+extern IoClass devices_class(const Devices *devices, char *schedulers);
 
 /* waits until the oldest request of all devices has completed */
 extern void await_any_device(Devices *devices);

@@ -44,9 +44,8 @@ open_lock_file(int flags)
 	return fd;
 }
 
-/* false, with errno set, when the write fails */
-static bool
-write_tag(int fd, ResidencyLock which, int32 tag)
+bool
+residency_try_set_tag(int fd, ResidencyLock which, int32 tag)
 {
 	errno = 0;
 	if (pg_pwrite(fd, &tag, sizeof(tag), which * sizeof(tag)) == sizeof(tag))
@@ -64,7 +63,7 @@ try_lock(int fd, ResidencyLock which, int32 tag)
 
 	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
 	{
-		if (write_tag(fd, which, tag))
+		if (residency_try_set_tag(fd, which, tag))
 			return true;
 	}
 	else if (errno == EAGAIN || errno == EACCES)
@@ -137,7 +136,26 @@ residency_tag(int lock, ResidencyLock which)
 void
 residency_set_tag(int lock, ResidencyLock which, int32 tag)
 {
-	if (!write_tag(lock, which, tag))
+	if (!residency_try_set_tag(lock, which, tag))
+		report_write_error(LOCK_PATH);
+}
+
+void
+residency_get_tags(int lock, ResidencyLock first, int32 *tags, int n)
+{
+	memset(tags, 0, n * sizeof(*tags));
+	/* the file of an older version has fewer tags */
+	if (pg_pread(lock, tags, n * sizeof(*tags), first * sizeof(*tags)) !=
+		(ssize_t) (n * sizeof(*tags)))
+		memset(tags, 0, n * sizeof(*tags));
+}
+
+void
+residency_set_tags(int lock, ResidencyLock first, const int32 *tags, int n)
+{
+	errno = 0;
+	if (pg_pwrite(lock, tags, n * sizeof(*tags), first * sizeof(*tags)) !=
+		(ssize_t) (n * sizeof(*tags)))
 		report_write_error(LOCK_PATH);
 }
 

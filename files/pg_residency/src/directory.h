@@ -19,7 +19,14 @@ typedef enum ResidencyLock
 	LOCK_START,					/* while a job is started; the tag is its number, 0 at first */
 	LOCK_SNAPSHOT,				/* while the directory's snapshots change */
 	LOCK_NAMES,					/* while relation names are collected; taken after the others */
-	LAST_JOB					/* no lock: the tag is the number of the last job */
+	LAST_JOB,					/* no lock: the tag is the number of the last job */
+	LOCK_RELEASE,				/* while a session waits until the worker has released a relation */
+	/* no locks: what is asked for, and the numbers of the last request and answer */
+	RELEASE_TABLESPACE,
+	RELEASE_DATABASE,
+	RELEASE_RELATION,
+	RELEASE_REQUEST,
+	RELEASE_ANSWER
 } ResidencyLock;
 
 /*
@@ -37,6 +44,13 @@ extern bool residency_is_locked(ResidencyLock which, int32 tag);
  */
 extern int32 residency_tag(int lock, ResidencyLock which);
 extern void residency_set_tag(int lock, ResidencyLock which, int32 tag);
+
+/* The same without an error: false, with errno set, when the write fails. */
+extern bool residency_try_set_tag(int lock, ResidencyLock which, int32 tag);
+
+/* The same for n tags, beginning with `first`, at once. */
+extern void residency_get_tags(int lock, ResidencyLock first, int32 *tags, int n);
+extern void residency_set_tags(int lock, ResidencyLock first, const int32 *tags, int n);
 
 /* The whole file in palloc'd memory, with a 0 byte appended; NULL when the file does not exist. */
 extern char *read_whole_file(const char *path, size_t *size);

@@ -11,6 +11,7 @@
 #include "storage/fd.h"
 #include "storage/latch.h"
 
+#include "hold_release.h"
 #include "kernel/page_cache.h"
 #include "relations.h"
 
@@ -39,10 +40,8 @@ typedef struct Tally
 } Tally;
 
 static void
-add_storage(Eviction *eviction, Relation rel)
+add_forks(Eviction *eviction, Relation rel)
 {
-	if (!RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
-		return;
 	for (ForkNumber fork = MAIN_FORKNUM; fork <= MAX_FORKNUM; fork++)
 	{
 		SegmentId	id = {compat_tablespace(rel), compat_database(rel),
@@ -52,27 +51,6 @@ add_storage(Eviction *eviction, Relation rel)
 			eviction->forks = repalloc(eviction->forks, (eviction->room *= 2) * sizeof(SegmentId));
 		eviction->forks[eviction->nforks++] = id;
 	}
-}
-
-/*
- * a relation with its indexes, its TOAST table and the indexes of that, each of which another
- * session may have dropped
- */
-static void
-add_part(Eviction *eviction, Oid relid)
-{
-	Relation	rel = open_part(relid);
-	ListCell   *cell;
-
-	if (rel == NULL)
-		return;
-	add_storage(eviction, rel);
-	if (rel->rd_rel->relhasindex)
-		foreach(cell, RelationGetIndexList(rel))
-			add_part(eviction, lfirst_oid(cell));
-	if (OidIsValid(rel->rd_rel->reltoastrelid))
-		add_part(eviction, rel->rd_rel->reltoastrelid);
-	relation_close(rel, NoLock);
 }
 
 /*
@@ -90,9 +68,26 @@ add_relation(Eviction *eviction, Oid relid)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("cannot evict temporary relation \"%s\"", RelationGetRelationName(rel))));
-	foreach(cell, with_partitions(rel))
-		add_part(eviction, lfirst_oid(cell));
+	foreach(cell, with_dependents(with_partitions(rel)))
+	{
+		Relation	part = open_part(lfirst_oid(cell));
+
+		if (part == NULL)
+			continue;
+		if (RELKIND_HAS_STORAGE(part->rd_rel->relkind))
+			add_forks(eviction, part);
+		relation_close(part, NoLock);
+	}
 	relation_close(rel, NoLock);
+}
+
+/* the kernel does not evict what a job has mapped */
+static void
+release_all(const Eviction *eviction)
+{
+	for (int i = 0; i < eviction->nforks; i++)
+		if (eviction->forks[i].fork == MAIN_FORKNUM)
+			release_relation(&eviction->forks[i]);
 }
 
 /* counts each of the segment files; with `evict`, advises the kernel to evict it first */
@@ -156,6 +151,7 @@ residency_evict(PG_FUNCTION_ARGS)
 	/* never fsync here: it could swallow a write error that the checkpointer must see */
 	if (before.dirty != 0)
 		RequestCheckpoint(CHECKPOINT_FAST | CHECKPOINT_FORCE | CHECKPOINT_WAIT);
+	release_all(&eviction);
 	after = visit_files(&eviction, true);
 	for (int idle = 0;
 		 after.resident > 0 && idle < (after.dirty == 0 ? IDLE_ROUNDS_WRITTEN : IDLE_ROUNDS_DIRTY);)

@@ -35,7 +35,7 @@ sleep_or_wake(long microseconds, uint32 wait_event)
 	}
 }
 
-static int64
+int64
 monotonic_milliseconds(void)
 {
 	struct timespec now;

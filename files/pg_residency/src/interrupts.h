@@ -14,6 +14,9 @@
 /* Sleeps for about that many microseconds; a signal ends the sleep. */
 extern void sleep_or_wake(long microseconds, uint32 wait_event);
 
+/* the time since some moment in the past, which no clock of the day changes */
+extern int64 monotonic_milliseconds(void);
+
 /*
  * The time when a wait that begins now must end, and whether it has come.  A wait is not counted in
  * sleeps, because any signal shortens a sleep, and not by the clock of the day, which may jump.

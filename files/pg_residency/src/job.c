@@ -15,10 +15,12 @@
 #include "directory.h"
 #include "interrupts.h"
 #include "job_buffers.h"
+#include "job_hold.h"
 #include "job_lanes.h"
 
 /* microseconds between two writes of a running job's state */
 #define WRITE_EVERY 200000
+#define WRITE_HELD_EVERY 1000000
 
 /* milliseconds to wait for the process of the previous job, which may be done but not yet ended */
 #define TURN_PATIENCE 5000
@@ -36,6 +38,16 @@ end_job(Run *run, JobState state, const char *message)
 	strlcpy(run->job.message, message, sizeof(run->job.message));
 }
 
+/* notes for residency_jobs what the job uses of the host */
+static void
+note_resources(Run *run)
+{
+	run->job.budget_bytes =
+		(int64) Min(allowance_budget(&run->control.allowance), (uint64) PG_INT64_MAX);
+	run->job.io_class = devices_class(&run->control.devices, run->job.scheduler);
+	run->job.window_bytes = run->window.bytes;
+}
+
 /*
  * True when the job must end; its state and message then contain the reason.  Sleeps first, unless
  * `microseconds` is 0.  It raises no error, because its callers have resources to release.  So it
@@ -46,11 +58,15 @@ run_wait(void *arg, long microseconds)
 {
 	Run		   *run = arg;
 	TimestampTz now;
+	bool		stop = false;
 
 	if (microseconds > 0 && !ProcDiePending && !QueryCancelPending)
 		sleep_or_wake(microseconds, run->wait_event);
+	if (run->hold != NULL)
+		stop = hold_answer(run);
 	now = GetCurrentTimestamp();
-	allowance_adapt(&run->control.allowance, now, run->job.total.loaded + run->job.arriving);
+	allowance_adapt(&run->control.allowance, now,
+					run->job.total.loaded + run->job.arriving + run->arrived);
 	if (!job_is_alive(&run->job))
 		return true;
 	if (ProcDiePending)
@@ -61,12 +77,12 @@ run_wait(void *arg, long microseconds)
 		end_job(run, JOB_CANCELED,
 				psprintf("the time limit of %d s was reached", run->job.settings.time_limit));
 	/* the final state is written with its time, after all resources have been released */
-	if (job_is_alive(&run->job) && now - run->written_at >= WRITE_EVERY)
+	if (job_is_alive(&run->job) &&
+		now - run->written_at >= (run->job.state == JOB_HOLDING ? WRITE_HELD_EVERY : WRITE_EVERY))
 	{
 		if (!PostmasterIsAlive())
 			proc_exit(1);
-		run->job.budget_bytes =
-			(int64) Min(allowance_budget(&run->control.allowance), (uint64) PG_INT64_MAX);
+		note_resources(run);
 		if (!job_try_write(run->fd, &run->job))
 			end_job(run, JOB_FAILED,
 					psprintf("could not write the state of the job: %s", strerror(errno)));
@@ -75,7 +91,7 @@ run_wait(void *arg, long microseconds)
 			end_job(run, JOB_INTERRUPTED, REMOVED);
 		run->written_at = now;
 	}
-	return !job_is_alive(&run->job);
+	return stop || !job_is_alive(&run->job);
 }
 
 static void
@@ -98,7 +114,8 @@ run_progress(void *arg, uint32 blocks)
 static void
 take_cluster(Run *run)
 {
-	if (residency_lock(LOCK_RESTORE, run->job.job, TURN_PATIENCE) < 0)
+	run->lock = residency_lock(LOCK_RESTORE, run->job.job, TURN_PATIENCE);
+	if (run->lock < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("another restore is already running")));
@@ -174,17 +191,20 @@ work_off(Run *run)
 
 	take_cluster(run);
 	run->plan = job_plan_read(&run->job);
+	if (settings->hold_until != 0)
+		hold_prepare(run);
 	take_host(run);
 	if (!job_is_alive(&run->job))
 		return;
 	allowance_begin(&run->control.allowance, (uint64) settings->budget, (uint64) settings->rate,
 					settings->max_io_pressure);
-	run->job.budget_bytes =
-		(int64) Min(allowance_budget(&run->control.allowance), (uint64) PG_INT64_MAX);
+	note_resources(run);
 	job_write(run->fd, &run->job);
 	restore_segments(run);
 	if (settings->shared_buffers && job_is_alive(&run->job))
 		restore_buffers(run);
+	if (settings->hold_until != 0 && job_is_alive(&run->job))
+		hold_restored(run);
 	if (job_is_alive(&run->job))
 		run->job.state = JOB_DONE;
 }
@@ -244,6 +264,7 @@ job_run(int number)
 	/* The request has been handled, but ereport() checks for interrupts and would find it again. */
 	QueryCancelPending = false;
 	host_turn_end(&run->turn);
+	note_resources(run);
 	run->job.finished_at = GetCurrentTimestamp();
 	job_write(run->fd, &run->job);
 	job_forget_plan(number);

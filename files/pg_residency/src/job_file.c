@@ -27,7 +27,7 @@
 #define JOB_PREFIX "pgsql_tmp.job."
 #define PLAN_PREFIX "pgsql_tmp.plan."
 #define JOB_MAGIC 0x4a525042
-#define JOB_VERSION 1
+#define JOB_VERSION 3
 #define HEAD_BYTES 1024
 #define RECORD_BYTES 64
 #define RECORD_AT(n) (HEAD_BYTES + (off_t) (n) * RECORD_BYTES)
@@ -42,7 +42,7 @@
 #define TRIES 10
 
 static const char *const state_names[] = {
-	"starting", "waiting", "running", "done", "failed", "canceled", "interrupted"
+	"starting", "waiting", "running", "holding", "done", "failed", "canceled", "interrupted"
 };
 
 StaticAssertDecl(lengthof(state_names) == LAST_STATE + 1, "every state must have a name");
@@ -137,11 +137,22 @@ put_head(const Job *job, uint8 *head)
 	p = wire_put(p, (uint32) job->settings.max_io_pressure, 4);
 	p = wire_put(p, job->settings.aggressive, 1);
 	p = wire_put(p, job->settings.shared_buffers, 1);
+	p = wire_put(p, (uint64) job->settings.hold_until, 8);
+	p = wire_put(p, (uint32) job->settings.hold_interval, 4);
 	p = wire_put(p, (uint64) job->buffers_wanted, 8);
 	p = wire_put(p, (uint64) job->buffers_before, 8);
 	p = wire_put(p, (uint64) job->buffers_resident, 8);
 	p = wire_put(p, (uint64) job->arriving, 8);
 	p = put_outcome(p, &job->total, 8);
+	p = wire_put(p, (uint32) job->io_class, 4);
+	memcpy(p, job->scheduler, sizeof(job->scheduler));
+	p += sizeof(job->scheduler);
+	p = wire_put(p, (uint64) job->window_bytes, 8);
+	p = wire_put(p, (uint64) job->held_since, 8);
+	p = wire_put(p, (uint64) job->counted_at, 8);
+	p = wire_put(p, (uint64) job->reclaimed, 8);
+	p = wire_put(p, (uint64) job->brought_back, 8);
+	p = wire_put(p, (uint64) job->mapped_bytes, 8);
 	p = wire_put(p, job->plan_crc, 4);
 	memcpy(p, job->snapshot, sizeof(job->snapshot));
 	p += sizeof(job->snapshot);
@@ -158,6 +169,7 @@ get_head(const uint8 *head, Job *job)
 	const uint8 *p = head;
 	const uint8 *crc = head + HEAD_BYTES - 4;
 	uint32		state;
+	uint32		io_class;
 
 	memset(job, 0, sizeof(*job));
 	if (wire_get(&p, 4) != JOB_MAGIC || wire_get(&p, 4) != JOB_VERSION ||
@@ -181,20 +193,36 @@ get_head(const uint8 *head, Job *job)
 	job->settings.max_io_pressure = (int32) wire_get(&p, 4);
 	job->settings.aggressive = wire_get(&p, 1) != 0;
 	job->settings.shared_buffers = wire_get(&p, 1) != 0;
+	job->settings.hold_until = (TimestampTz) wire_get(&p, 8);
+	job->settings.hold_interval = (int32) wire_get(&p, 4);
 	job->buffers_wanted = (int64) wire_get(&p, 8);
 	job->buffers_before = (int64) wire_get(&p, 8);
 	job->buffers_resident = (int64) wire_get(&p, 8);
 	job->arriving = (int64) wire_get(&p, 8);
 	get_outcome(&p, &job->total, 8);
+	io_class = (uint32) wire_get(&p, 4);
+	job->io_class = (IoClass) io_class;
+	memcpy(job->scheduler, p, sizeof(job->scheduler));
+	p += sizeof(job->scheduler);
+	job->window_bytes = (int64) wire_get(&p, 8);
+	job->held_since = (TimestampTz) wire_get(&p, 8);
+	job->counted_at = (TimestampTz) wire_get(&p, 8);
+	job->reclaimed = (int64) wire_get(&p, 8);
+	job->brought_back = (int64) wire_get(&p, 8);
+	job->mapped_bytes = (int64) wire_get(&p, 8);
 	job->plan_crc = (uint32) wire_get(&p, 4);
 	memcpy(job->snapshot, p, sizeof(job->snapshot));
 	p += sizeof(job->snapshot);
 	memcpy(job->message, p, sizeof(job->message));
 	/* a checksum detects damage, not forged values */
-	return state <= LAST_STATE && job->segments >= 0 && job->pid >= 0 &&
+	return state <= LAST_STATE && io_class <= LAST_IO_CLASS && job->segments >= 0 &&
+		   job->pid >= 0 &&
+		   job->scheduler[sizeof(job->scheduler) - 1] == '\0' &&
 		   job->snapshot[sizeof(job->snapshot) - 1] == '\0' &&
 		   job->message[sizeof(job->message) - 1] == '\0' &&
-		   IS_VALID_TIMESTAMP(job->started_at) && IS_VALID_TIMESTAMP(job->finished_at);
+		   IS_VALID_TIMESTAMP(job->started_at) && IS_VALID_TIMESTAMP(job->finished_at) &&
+		   IS_VALID_TIMESTAMP(job->settings.hold_until) &&
+		   IS_VALID_TIMESTAMP(job->held_since) && IS_VALID_TIMESTAMP(job->counted_at);
 }
 
 bool

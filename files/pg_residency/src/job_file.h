@@ -19,6 +19,7 @@ typedef enum JobState
 	JOB_STARTING,
 	JOB_WAITING,				/* for another cluster's restore on this host */
 	JOB_RUNNING,
+	JOB_HOLDING,				/* has restored, and keeps that in the page cache */
 	JOB_DONE,
 	JOB_FAILED,
 	JOB_CANCELED,
@@ -43,6 +44,14 @@ typedef struct Job
 	int64		buffers_resident;	/* and afterwards */
 	int64		arriving;		/* loaded blocks of segments that are not done */
 	SegmentOutcome total;		/* of the segments done */
+	IoClass		io_class;		/* of the requests so far */
+	char		scheduler[SCHEDULERS_BYTES];	/* of their devices */
+	TimestampTz held_since;		/* 0: it has not held */
+	TimestampTz counted_at;		/* the last count of what it holds */
+	int64		reclaimed;		/* blocks that were missing at a count and not at the one before */
+	int64		brought_back;	/* blocks */
+	int64		mapped_bytes;	/* at the last count */
+	int64		window_bytes;	/* in flight for each device, unless it is unused otherwise */
 	uint32		plan_crc;
 	char		snapshot[LABEL_BYTES];	/* name@generation; empty: whole files only */
 	char		message[512];
@@ -61,11 +70,18 @@ typedef struct JobSegment
 /* the name of a state */
 extern const char *job_state_name(JobState state);
 
-/* starting, waiting or running */
+/* starting, waiting, running or holding */
 static inline bool
 job_is_alive(const Job *job)
 {
-	return job->state <= JOB_RUNNING;
+	return job->state <= JOB_HOLDING;
+}
+
+/* a worker has begun with it */
+static inline bool
+job_has_begun(const Job *job)
+{
+	return job_is_alive(job) && job->state != JOB_STARTING;
 }
 
 /*

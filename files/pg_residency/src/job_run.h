@@ -40,11 +40,16 @@ typedef struct Elsewhere
 	int			lane;
 } Elsewhere;
 
+typedef struct Hold Hold;
+
 /* large: not for the stack */
 typedef struct Run
 {
 	Job			job;
 	int			fd;				/* of the job's file */
+	int			lock;			/* descriptor of LOCK_RESTORE */
+	Hold	   *hold;			/* of a job that holds, or will */
+	int64		arrived;		/* blocks loaded by the hold */
 	struct sf_segment *plan;
 	RestoreControl control;
 	struct pc_window window;

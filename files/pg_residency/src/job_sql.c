@@ -42,7 +42,7 @@ residency_cancel(PG_FUNCTION_ARGS)
 	number = PG_GETARG_INT32(0);
 	if (!job_read(number, &job))
 		report_no_job(number);
-	if (job.state != JOB_RUNNING && job.state != JOB_WAITING)
+	if (!job_has_begun(&job))
 		PG_RETURN_BOOL(false);
 	if (kill(job.pid, SIGINT) != 0)
 	{
@@ -54,7 +54,19 @@ residency_cancel(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(true);
 }
 
-#define JOB_COLUMNS 25
+#define JOB_COLUMNS 35
+
+/* what the host has reclaimed of it, from the beginning of the hold to the last count */
+static int64
+bytes_a_minute(const Job *job)
+{
+	TimestampTz held = job->counted_at - job->held_since;
+
+	double		rate = held <= 0 ? 0 : (double) job->reclaimed * BLCKSZ * SECS_PER_MINUTE *
+		USECS_PER_SEC / (double) held;
+
+	return rate >= 0 && rate < (double) PG_INT64_MAX ? (int64) rate : 0;
+}
 
 static void
 job_values(const Job *job, Datum *values, bool *nulls)
@@ -76,7 +88,7 @@ job_values(const Job *job, Datum *values, bool *nulls)
 	}
 	values[3] = CStringGetTextDatum(job_state_name(job->state));
 	values[4] = Int32GetDatum(job->pid);
-	nulls[4] = job->state != JOB_RUNNING && job->state != JOB_WAITING;
+	nulls[4] = !job_has_begun(job);
 	values[5] = TimestampTzGetDatum(job->started_at);
 	nulls[5] = job->started_at == 0;
 	values[6] = TimestampTzGetDatum(job->finished_at);
@@ -104,6 +116,23 @@ job_values(const Job *job, Datum *values, bool *nulls)
 	/* the message may be translated, with characters that this database's encoding lacks */
 	values[23] = nulls[23] ? (Datum) 0 : PointerGetDatum(names_text(job->message));
 	values[24] = Int64GetDatum(settled);
+	/* unknown before the first request */
+	nulls[25] = nulls[26] = nulls[27] = job->io_class == IO_NOTHING;
+	values[25] = CStringGetTextDatum(io_class_name(job->io_class));
+	nulls[26] |= job->scheduler[0] == '\0';
+	values[26] = CStringGetTextDatum(job->scheduler);
+	values[27] = Int64GetDatum(job->window_bytes);
+	values[28] = TimestampTzGetDatum(job->settings.hold_until);
+	nulls[28] = job->settings.hold_until == 0;
+	values[29] = TimestampTzGetDatum(job->held_since);
+	values[30] = TimestampTzGetDatum(job->counted_at);
+	values[31] = Int64GetDatum(job->reclaimed);
+	values[32] = Int64GetDatum(job->brought_back);
+	values[33] = Int64GetDatum(bytes_a_minute(job));
+	values[34] = Int64GetDatum(job->mapped_bytes);
+	nulls[29] = job->held_since == 0;
+	for (int i = 30; i < JOB_COLUMNS; i++)
+		nulls[i] = job->counted_at == 0;
 }
 
 PG_FUNCTION_INFO_V1(residency_job_list);

@@ -8,8 +8,12 @@
 #include "compat.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
+#include "utils/timestamp.h"
 
-const JobSettings default_settings = {.turn_wait = 300, .gap_blocks = -1};
+const JobSettings default_settings = {.turn_wait = 300, .gap_blocks = -1, .hold_interval = 10};
+
+/* the longest hold, seconds */
+#define LONGEST_HOLD (7 * SECS_PER_DAY)
 
 /* the value of an option that must be an integer */
 static int64
@@ -54,6 +58,23 @@ option_bool(const char *key, const JsonbValue *value)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("option \"%s\" must be true or false", key)));
 	return value->val.boolean;
+}
+
+static TimestampTz
+option_time(const char *key, const JsonbValue *value)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz time = 0;
+
+	if (value->type == jbvString)
+		time = DatumGetTimestampTz(DirectFunctionCall3(
+			timestamptz_in, CStringGetDatum(pnstrdup(value->val.string.val, value->val.string.len)),
+			ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+	if (time <= now || time > now + (TimestampTz) LONGEST_HOLD * USECS_PER_SEC)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"%s\" must be a time within the next 7 days", key)));
+	return time;
 }
 
 /*
@@ -108,7 +129,8 @@ report_unknown_option(const char *key)
 					 "\"segments\" (numbers of the snapshot's segments), \"whole\" (arrays of tablespace, database and relfilenumber), "
 					 "\"shared_buffers\" (true to fill them too), "
 					 "\"aggressive\" (true to use the full bandwidth), "
-					 "\"max_io_pressure\" (percent) and \"gap_blocks\" (blocks).")));
+					 "\"max_io_pressure\" (percent), \"gap_blocks\" (blocks), "
+					 "\"hold_until\" (a time) and \"hold_interval\" (seconds).")));
 }
 
 static void
@@ -132,6 +154,10 @@ read_option(const char *key, JsonbValue *value, JobOptions *options)
 		s->aggressive = option_bool(key, value);
 	else if (strcmp(key, "shared_buffers") == 0)
 		s->shared_buffers = option_bool(key, value);
+	else if (strcmp(key, "hold_until") == 0)
+		s->hold_until = option_time(key, value);
+	else if (strcmp(key, "hold_interval") == 0)
+		s->hold_interval = (int32) option_count(key, value, 1, SECS_PER_HOUR, false);
 	else if (strcmp(key, "segments") == 0)
 	{
 		options->segments = option_numbers(key, value, 1, PG_INT32_MAX, &options->nsegments);
@@ -165,6 +191,11 @@ read_options(Jsonb *json, JobOptions *options)
 			key = pnstrdup(v.val.string.val, v.val.string.len);
 		else if (token == WJB_VALUE)
 			read_option(key, &v, options);
+	if (options->settings.hold_interval != default_settings.hold_interval &&
+		options->settings.hold_until == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"hold_interval\" requires option \"hold_until\"")));
 	if (options->settings.max_io_pressure > 0 && access("/proc/pressure/io", R_OK) != 0)
 		ereport(
 			ERROR,

@@ -6,6 +6,7 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
 #include "utils/jsonb.h"
 
 /* the options that a job records; sizes in bytes, times in seconds */
@@ -20,6 +21,8 @@ typedef struct JobSettings
 	int32		max_io_pressure;
 	bool		aggressive;
 	bool		shared_buffers; /* refill them too */
+	TimestampTz hold_until;		/* 0: the job ends when it has restored */
+	int32		hold_interval;	/* between two counts */
 } JobSettings;
 
 typedef struct JobOptions

@@ -15,6 +15,7 @@
 #include "utils/varbit.h"
 
 #include "kernel/page_cache.h"
+#include "hold_release.h"
 #include "page_map.h"
 #include "relations.h"
 
@@ -251,6 +252,8 @@ advise_relation(FunctionCallInfo fcinfo, ForkNumber fork_number, int action)
 		const RelationFork *fork = lfirst(cell);
 		CachedFile	file = {.size = 0};
 
+		if (action == ADVISE_DONTNEED)
+			release_relation(&fork->id);
 		for (uint32 segment = 0; next_cached_file(fork, segment, &file); segment++)
 		{
 			Datum		values[4];
@@ -413,6 +416,8 @@ residency_pgfadvise_loader(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_UNDEFINED_FILE),
 				 errmsg("fork \"%s\" of relation \"%s\" has no segment %d",
 						forkNames[fork_number], get_rel_name(PG_GETARG_OID(0)), segment)));
+	if (PG_GETARG_BOOL(first + 2) && !PG_ARGISNULL(first + 3))
+		release_relation(&fork->id);
 	if (!PG_ARGISNULL(first + 3))
 		apply_map(&file, PG_GETARG_VARBIT_P(first + 3), PG_GETARG_BOOL(first + 1),
 				  PG_GETARG_BOOL(first + 2), &loaded, &unloaded);

@@ -98,6 +98,34 @@ with_partitions(Relation rel)
 	return list_make1_oid(RelationGetRelid(rel));
 }
 
+static void
+add_with_dependents(List **relids, Oid relid)
+{
+	Relation	rel = open_part(relid);
+	ListCell   *cell;
+
+	if (rel == NULL)
+		return;
+	*relids = lappend_oid(*relids, relid);
+	if (rel->rd_rel->relhasindex)
+		foreach(cell, RelationGetIndexList(rel))
+			add_with_dependents(relids, lfirst_oid(cell));
+	if (OidIsValid(rel->rd_rel->reltoastrelid))
+		add_with_dependents(relids, rel->rd_rel->reltoastrelid);
+	relation_close(rel, NoLock);
+}
+
+List *
+with_dependents(List *relids)
+{
+	List	   *all = NIL;
+	ListCell   *cell;
+
+	foreach(cell, relids)
+		add_with_dependents(&all, lfirst_oid(cell));
+	return all;
+}
+
 static RelationFork *
 fork_of(Relation rel, ForkNumber fork)
 {

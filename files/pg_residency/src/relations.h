@@ -39,6 +39,12 @@ extern void check_has_files(Relation rel, bool partitions);
 /* The OIDs of a relation and its partitions, which are locked as well. */
 extern List *with_partitions(Relation rel);
 
+/*
+ * The OIDs of these relations, their indexes, their TOAST tables and the indexes of those, which
+ * are locked as well.  Those dropped meanwhile are left out.
+ */
+extern List *with_dependents(List *relids);
+
 /* a fork of a relation with files */
 typedef struct RelationFork
 {

@@ -42,9 +42,11 @@ refuse_second_job(void)
 	/* a file that cannot be read hides no job: only one worker gets LOCK_RESTORE */
 	while (count-- > 0)
 		if (job_try_read(numbers[count], &job, &error) &&
-			(job.state == JOB_RUNNING || job.state == JOB_WAITING))
+			job_has_begun(&job))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
+					 job.state == JOB_HOLDING ?
+						 errmsg("job %d holds what it has restored", job.job) :
 					 job.snapshot[0] == '\0' ? errmsg("job %d is restoring relations", job.job) :
 					 errmsg("job %d is restoring snapshot \"%s\"", job.job, job.snapshot),
 					 errhint("Wait until the job ends, or cancel it with residency_cancel(%d).", job.job)));

@@ -66,7 +66,7 @@ def test_extension_is_installed_and_answers(sql):
 
 
 def test_rights(sql):
-    """Nothing for PUBLIC; changing is for residency_admin, reading for pg_monitor."""
+    """For PUBLIC, only the session's own local buffers; changing is for residency_admin, reading for pg_monitor."""
     assert sql("SELECT rolcanlogin FROM pg_roles WHERE rolname = 'residency_admin'") == [["f"]]
     assert (
         sql("""
@@ -75,8 +75,16 @@ def test_rights(sql):
             JOIN pg_extension AS e ON d.refobjid = e.oid AND e.extname = 'pg_residency'
             JOIN pg_proc AS p ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
             CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
-            WHERE a.grantee = 0""")
-        == []
+            WHERE a.grantee = 0
+            ORDER BY p.proname""")
+        == [
+            ["pg_allocated_local_buffers"],
+            ["pg_dirtied_local_buffers"],
+            ["pg_evict_local_buffers"],
+            ["pg_flush_local_buffers"],
+            ["pg_read_temp_relation"],
+            ["pg_temp_buffers_dirty"],
+        ]
     )
     allowed = "SELECT has_function_privilege('{}', '{}', 'EXECUTE')"
     assert sql(allowed.format("residency_admin", "residency_snapshot(text, int, boolean)")) == [["t"]]

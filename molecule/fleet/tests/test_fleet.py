@@ -94,10 +94,12 @@ def test_writes_waited_and_none_failed(transactions):
     """pgbouncer holds them back while the primary restarts: the longest one is the primary's own cut."""
     writes = [one for one in transactions if one["way"] == "write"]
     assert [one for one in writes if one["error"]] == []
-    longest = max(one["seconds"] for one in writes)
+    *others, longest = sorted(one["seconds"] for one in writes)
+    held = [seconds for seconds in others if seconds > 1]
     print(f"the primary's own cut: {longest} s; of {len(writes)} writes {sum(one['seconds'] > 0.5 for one in writes)} took more than 0.5 s")
     assert longest < 30
-    assert sum(one["seconds"] > 1 for one in writes) <= 2
+    # a busy host delays some for a second or two; a second cut, of a standby's restart, would last as long as the first
+    assert sum(held) < longest / 2
 
 
 def test_no_write_was_lost(transactions):

@@ -6,10 +6,16 @@
 #endif
 #include "device.h"
 
+#include <dirent.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #define ALWAYS_HONOURED_KIB 128
+
+/* a device below another: LVM on LUKS on RAID on multipath is four */
+#define DEEPEST 8
 
 static FILE *
 open_for(dev_t dev, const char *format)
@@ -91,4 +97,91 @@ pc_device_completed(dev_t dev, uint64_t *requests)
 	fclose(f);
 	*requests = reads + writes;
 	return found;
+}
+
+/* reads the name in brackets: "none [mq-deadline] kyber bfq" */
+static bool
+read_scheduler(const char *path, char *name)
+{
+	FILE	   *f = fopen(path, "re");
+	char		line[256];
+	const char *begin;
+	const char *end;
+
+	if (f == NULL)
+		return false;
+	if (fgets(line, sizeof(line), f) == NULL)
+		line[0] = '\0';
+	fclose(f);
+	begin = strchr(line, '[');
+	end = begin != NULL ? strchr(begin, ']') : NULL;
+	if (end == NULL)
+		return false;
+	snprintf(name, PC_SCHEDULER_BYTES, "%.*s", (int) (end - begin - 1), begin + 1);
+	return true;
+}
+
+/*
+ * Of the device with that directory in sysfs.  The topmost device with a queue orders the requests:
+ * multipath passes them by the schedulers of its paths.  One without a queue, as most of the device
+ * mapper and RAID, passes the priority on to those below it; its scheduler has no brackets.
+ */
+static bool
+find_scheduler(const char *directory, int depth, char *name)
+{
+	char		path[1024];
+	DIR		   *dir;
+	struct dirent *entry;
+	bool		found = false;
+	bool		same = true;
+
+	if (snprintf(path, sizeof(path), "%s/queue/scheduler", directory) < (int) sizeof(path) &&
+		read_scheduler(path, name))
+		return true;
+	/* a partition has neither queue nor slaves of its own */
+	if (snprintf(path, sizeof(path), "%s/partition", directory) < (int) sizeof(path) &&
+		access(path, F_OK) == 0)
+		return depth < DEEPEST &&
+			   snprintf(path, sizeof(path), "%s/..", directory) < (int) sizeof(path) &&
+			   find_scheduler(path, depth + 1, name);
+	if (depth < DEEPEST && snprintf(path, sizeof(path), "%s/slaves", directory) < (int) sizeof(path) &&
+		(dir = opendir(path)) != NULL)
+	{
+		while ((entry = readdir(dir)) != NULL)
+		{
+			char		below[PC_SCHEDULER_BYTES] = "";
+
+			if (entry->d_name[0] == '.' ||
+				snprintf(path, sizeof(path), "%s/slaves/%s", directory, entry->d_name) >= (int) sizeof(path))
+				continue;
+			same = find_scheduler(path, depth + 1, below) && same &&
+				(!found || strcmp(name, below) == 0);
+			memcpy(name, below, PC_SCHEDULER_BYTES);
+			found = true;
+		}
+		closedir(dir);
+	}
+	return found && same;
+}
+
+void
+pc_directory_scheduler(const char *directory, char *name)
+{
+	if (!find_scheduler(directory, 0, name))
+		name[0] = '\0';
+}
+
+void
+pc_device_scheduler(dev_t dev, char *name)
+{
+	char		directory[64];
+
+	snprintf(directory, sizeof(directory), "/sys/dev/block/%u:%u", major(dev), minor(dev));
+	pc_directory_scheduler(directory, name);
+}
+
+bool
+pc_scheduler_has_classes(const char *name)
+{
+	return strcmp(name, "mq-deadline") == 0 || strcmp(name, "bfq") == 0;
 }

@@ -24,4 +24,20 @@ extern uint32_t pc_device_largest_request(dev_t dev);
  */
 extern bool pc_device_completed(dev_t dev, uint64_t *requests);
 
+/* the name of a scheduler, with the terminating zero; longer ones are cut */
+#define PC_SCHEDULER_BYTES 16
+
+/*
+ * The I/O scheduler of the disk below the device, which an administrator may change at any time:
+ * "none", "mq-deadline", ...  Empty if the device is unknown, or has several disks with different
+ * ones.
+ */
+extern void pc_device_scheduler(dev_t dev, char *name);
+
+/* The same of the device with that directory in sysfs. */
+extern void pc_directory_scheduler(const char *directory, char *name);
+
+/* Whether that scheduler serves a request of the idle class after all others. */
+extern bool pc_scheduler_has_classes(const char *name);
+
 #endif

@@ -27,17 +27,15 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "device.h"
 #include "loader.h"
 #include "page_cache.h"
+#include "priority.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /*
@@ -68,30 +66,16 @@
 #define READ_AHEAD_BYTES(device_bytes) (2 * (uint64_t) (device_bytes) + 2 * LARGE_BYTES)
 
 /*
- * microseconds between two counts of other processes' requests; and how many of our own requests
- * are sent but not yet completed at any time
- */
-#define WATCH_EVERY 50000
-#define ALWAYS_BETWEEN 8
-
-/*
  * After a conflict of a large folio with another process, the next one is tried after that many
  * times its duration.
  */
 #define LEFT_ALONE 200
 
-const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, PC_LARGE_WHEN_ALONE, 3, true};
+const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, PC_LARGE_WHEN_ALONE, 3, true, true};
 const struct pc_window pc_aggressive = {
-	PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, PC_LARGE_ALWAYS, 1, true};
-
-static int64_t
-now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t) ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
+	PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, PC_LARGE_ALWAYS, 1, true,
+	false
+};
 
 /* waits until the bucket holds that many bytes, and takes them; true when stopped */
 static bool
@@ -106,7 +90,7 @@ take_tokens(const struct pc_loader *loader, uint32_t bytes)
 		return false;
 	for (;;)
 	{
-		int64_t		now = now_us();
+		int64_t		now = pc_now();
 		double		most = (double) pace->rate / 10;
 		double		us;
 
@@ -136,53 +120,6 @@ tell_blocked(const struct pc_loader *loader, bool begins)
 		loader->blocked(loader->arg, begins);
 }
 
-/* whether the number of completed requests of the device is known */
-static bool
-can_watch(struct pc_flight *flight, const struct pc_file *file)
-{
-	struct stat st;
-
-	if (!flight->looked_up && fstat(file->fd, &st) == 0)
-	{
-		flight->device = st.st_dev;
-		flight->largest_request = pc_device_largest_request(st.st_dev);
-	}
-	flight->looked_up = true;
-	return flight->largest_request > 0;
-}
-
-static void
-count_sent(struct pc_flight *flight, uint32_t bytes)
-{
-	if (flight->largest_request > 0)
-		flight->sent += (bytes + flight->largest_request - 1) / flight->largest_request;
-}
-
-/*
- * The device counts as shared while it completes more requests than were sent here (a request that
- * spans two extents makes two), and where that number is unknown.
- */
-static void
-watch_others(struct pc_flight *flight, const struct pc_file *file)
-{
-	int64_t		now = now_us();
-	uint64_t	completed;
-
-	if (!can_watch(flight, file))
-	{
-		flight->shared_until = INT64_MAX;
-		return;
-	}
-	if (now - flight->watched_at < WATCH_EVERY || !pc_device_completed(flight->device, &completed))
-		return;
-	if (flight->watched_at != 0 &&
-		completed - flight->completed > flight->sent + flight->sent / 16 + ALWAYS_BETWEEN &&
-		flight->shared_until < now + 4 * WATCH_EVERY)
-		flight->shared_until = now + 4 * WATCH_EVERY;
-	flight->watched_at = now;
-	flight->completed = completed;
-	flight->sent = 0;
-}
 
 /* the number of pages of the request */
 static size_t
@@ -230,6 +167,7 @@ read_missing(struct pc_flight *flight, const struct pc_request *r)
 	struct pc_file *file = r->file;
 	size_t		page = pc_page_size();
 	size_t		pages = request_pages(r);
+	int			former;
 
 	if (flight->buffer == NULL && (flight->buffer = malloc(BUFFER_BYTES)) == NULL)
 	{
@@ -238,6 +176,7 @@ read_missing(struct pc_flight *flight, const struct pc_request *r)
 	}
 	if (mincore(file->mapping + r->offset, r->length, vec) != 0)
 		return;
+	former = pc_send_lowered(&flight->sharing, file->fd, file->loader->window->idle, 0);
 	for (size_t from = 0; from < pages;)
 	{
 		size_t		to = from;
@@ -249,6 +188,7 @@ read_missing(struct pc_flight *flight, const struct pc_request *r)
 			file->error = file->error ? file->error : -errno;
 		from = to + 1;
 	}
+	pc_priority_restore(former);
 }
 
 /*
@@ -292,7 +232,7 @@ static bool
 await_by_looking(struct pc_flight *flight, struct pc_request *r, unsigned char *vec)
 {
 	const struct pc_loader *loader = r->file->loader;
-	int64_t		now = now_us();
+	int64_t		now = pc_now();
 	int64_t		patience = now + (loader->use_cachestat ? PATIENCE : PATIENCE_UNSEEN);
 
 	for (unsigned looks = 1; !has_arrived(r, vec); looks++)
@@ -312,7 +252,7 @@ await_by_looking(struct pc_flight *flight, struct pc_request *r, unsigned char *
 		}
 		if (loader->wait(loader->arg, next_pause(flight, r, now)))
 			return true;
-		now = now_us();
+		now = pc_now();
 	}
 	return false;
 }
@@ -326,16 +266,21 @@ finish_oldest(struct pc_flight *flight)
 	unsigned char vec[BUFFER_PAGES];
 	struct pc_file *file;
 	uint32_t	blocks;
+	int64_t		now;
 
-	if (loader->window->blocks_in_kernel && !r->file->read_ahead && !loader->wait(loader->arg, 0))
+	/* in the idle class a request may wait for seconds, in which the load has to be stoppable */
+	if (loader->window->blocks_in_kernel && !r->file->read_ahead &&
+		!(r->idle && pc_now() < flight->sharing.shared_until) && !loader->wait(loader->arg, 0))
 		await_in_kernel(flight, r, vec);
 	else if (await_by_looking(flight, r, vec))
 	{
 		flight->stopped = true;
 		return true;
 	}
+	now = pc_now();
+	pc_note_arrival(&flight->sharing, r->sent_at, r->length, now);
 	/* moving average of the duration of a request */
-	flight->usual += (now_us() - r->sent_at - flight->usual) / 8;
+	flight->usual += (now - r->sent_at - flight->usual) / 8;
 	file = r->file;
 	blocks = r->blocks;
 	flight->bytes -= r->length;
@@ -359,7 +304,7 @@ make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t len
 	{
 		const struct pc_request *newest =
 			&flight->requests[(flight->first + flight->count - 1) % PC_MAX_REQUESTS];
-		double		stretch = now_us() < flight->shared_until ? 1 : 1 + flight->stretch;
+		double		stretch = pc_now() < flight->sharing.shared_until ? 1 : 1 + flight->stretch;
 		unsigned char vec[BUFFER_PAGES];
 		unsigned char arrived = 0;
 
@@ -395,6 +340,7 @@ submit(struct pc_flight *flight, struct pc_request *r, bool wait)
 {
 	const struct pc_loader *loader = r->file->loader;
 	int			rc = make_room(flight, loader->window, r->length, wait);
+	int			former;
 
 	if (rc != 0)
 		return rc;
@@ -404,8 +350,11 @@ submit(struct pc_flight *flight, struct pc_request *r, bool wait)
 		return PC_STOPPED;
 	}
 	r->awaited = (uint32_t) request_pages(r) - 1;
-	r->sent_at = now_us();
+	former = pc_send_lowered(&flight->sharing, r->file->fd, loader->window->idle, r->length);
+	r->idle = former >= 0;
+	r->sent_at = pc_now();
 	rc = posix_fadvise(r->file->fd, (off_t) r->offset, r->length, POSIX_FADV_WILLNEED);
+	pc_priority_restore(former);
 	if (rc != 0 && r->file->error == 0)
 		r->file->error = -rc;
 	flight->requests[(flight->first + flight->count) % PC_MAX_REQUESTS] = *r;
@@ -414,8 +363,8 @@ submit(struct pc_flight *flight, struct pc_request *r, bool wait)
 	r->file->in_flight++;
 	if (loader->window->large == PC_LARGE_WHEN_ALONE)
 	{
-		count_sent(flight, r->length);
-		watch_others(flight, r->file);
+		pc_count_sent(&flight->sharing, r->length);
+		pc_watch_others(&flight->sharing, r->file->fd);
 	}
 	return 0;
 }
@@ -465,9 +414,11 @@ next_run(struct pc_file *file)
 
 /* loads the next large folio; true on success.  `ahead`: the kernel may read ahead meanwhile. */
 static bool
-populate(struct pc_file *file, bool ahead)
+populate(struct pc_flight *flight, struct pc_file *file, bool ahead)
 {
 	const struct pc_loader *loader = file->loader;
+	int64_t		begin = pc_now();
+	int			former;
 	void *addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd,
 					  (off_t) file->large_from * loader->block_size);
 	bool		done;
@@ -477,10 +428,13 @@ populate(struct pc_file *file, bool ahead)
 	posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
 	file->read_ahead |= ahead;
 	tell_blocked(loader, true);
+	former = pc_send_lowered(&flight->sharing, file->fd, loader->window->idle, LARGE_BYTES);
 	done = madvise(addr, LARGE_BYTES, MADV_HUGEPAGE) == 0 &&
 		   (ahead || madvise(addr, LARGE_BYTES, MADV_RANDOM) == 0) &&
 		   madvise(addr, LARGE_BYTES, MADV_POPULATE_READ) == 0;
+	pc_priority_restore(former);
 	tell_blocked(loader, false);
+	pc_note_arrival(&flight->sharing, begin, done ? LARGE_BYTES : 0, pc_now());
 	munmap(addr, LARGE_BYTES);
 	posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
 	return done;
@@ -493,17 +447,18 @@ populate(struct pc_file *file, bool ahead)
 static bool
 populate_and_watch(struct pc_flight *flight, struct pc_file *file)
 {
-	int64_t		begin = now_us();
-	uint64_t	sent = flight->sent;
+	struct pc_sharing *sharing = &flight->sharing;
+	int64_t		begin = pc_now();
+	uint64_t	sent = sharing->sent;
 	uint64_t	before;
 	uint64_t	after;
 
-	if (!can_watch(flight, file) || !pc_device_completed(flight->device, &before) ||
-		!populate(file, false))
+	if (!pc_can_watch(sharing, file->fd) || !pc_device_completed(sharing->device, &before) ||
+		!populate(flight, file, false))
 		return false;
-	count_sent(flight, LARGE_BYTES);
-	if (!pc_device_completed(flight->device, &after) || after - before != flight->sent - sent)
-		flight->shared_until = now_us() + LEFT_ALONE * (now_us() - begin);
+	pc_count_sent(sharing, LARGE_BYTES);
+	if (!pc_device_completed(sharing->device, &after) || after - before != sharing->sent - sent)
+		sharing->shared_until = pc_now() + LEFT_ALONE * (pc_now() - begin);
 	return true;
 }
 
@@ -516,7 +471,7 @@ send_large(struct pc_flight *flight, struct pc_file *file)
 	bool		watch = loader->window->large == PC_LARGE_WHEN_ALONE;
 	uint32_t	wanted = 0;
 
-	if (watch && now_us() < flight->shared_until)
+	if (watch && pc_now() < flight->sharing.shared_until)
 	{
 		file->at = file->large_from;
 		file->to = file->large_from += blocks;
@@ -530,7 +485,7 @@ send_large(struct pc_flight *flight, struct pc_file *file)
 		flight->stopped = true;
 		return true;
 	}
-	if (!(watch ? populate_and_watch(flight, file) : populate(file, true)))
+	if (!(watch ? populate_and_watch(flight, file) : populate(flight, file, true)))
 	{
 		/* whatever the reason, single pages can replace it */
 		file->at = file->large_from;

@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "sharing.h"
+
 /*
  * Long runs in large folios take a tenth of the CPU and use the full bandwidth of the device.  But
  * other readers meanwhile wait for 2 MiB at a time.  Requires blocks_in_kernel.
@@ -48,6 +50,12 @@ struct pc_window
 	 * and pressure stall information counts it as waiting for the disk.
 	 */
 	bool		blocks_in_kernel;
+
+	/*
+	 * Whether requests are sent in the idle class where the scheduler honours it, so that those of
+	 * other processes go first.  See PC_FLOOR.
+	 */
+	bool		idle;
 };
 
 /* maximum of requests * stretch of a window */
@@ -97,6 +105,7 @@ struct pc_request
 	uint32_t	length;			/* bytes */
 	uint32_t	blocks;			/* wanted blocks, without gaps */
 	uint32_t	awaited;		/* the page that is examined first */
+	bool		idle;			/* sent in the idle class */
 	int64_t		sent_at;		/* microseconds, monotonic */
 };
 
@@ -114,15 +123,7 @@ struct pc_flight
 	double		stretch;		/* of the window, beyond 1 */
 	/* sent_at of the last request that had arrived before the first look at it */
 	int64_t		dry_at;
-	/* the device, and its largest request: 0 bytes when the device cannot be watched */
-	bool		looked_up;
-	dev_t		device;
-	uint32_t	largest_request;
-	int64_t		watched_at;		/* time of the last look at the device, microseconds, monotonic, */
-	uint64_t	completed;		/* requests it had completed by then, */
-	uint64_t	sent;			/* and our own requests since */
-	/* another process uses the device: until then no stretched window and no large folios */
-	int64_t		shared_until;
+	struct pc_sharing sharing;
 	uint64_t	large_bytes;	/* loaded as large folios so far */
 	bool		stopped;
 	char	   *buffer;			/* allocated when pages must be read */

@@ -213,18 +213,16 @@ map_window(int fd, uint32_t first, uint32_t n, uint32_t block_size, uint8_t *map
 /* maps one window by cachestat(2); false when its counts do not determine the map */
 static bool
 ask_cachestat(int fd, uint32_t first, uint32_t n, uint32_t block_size,
-			  enum pc_trust trust, struct pc_stat *st, uint8_t *map)
+			  enum pc_trust trust, uint8_t *map)
 {
 	uint64_t	length = (uint64_t) n * block_size;
+	struct pc_stat st;
 
-	if (trust == PC_MINCORE || pc_cachestat(fd, (uint64_t) first * block_size, length, st) != 0)
-	{
-		*st = (struct pc_stat) {0};
+	if (trust == PC_MINCORE || pc_cachestat(fd, (uint64_t) first * block_size, length, &st) != 0)
 		return false;
-	}
-	if (st->cached == 0)
+	if (st.cached == 0)
 		memset(map, 0, pc_map_bytes(n));
-	else if (trust == PC_CACHESTAT && st->cached >= (length + pc_page_size() - 1) / pc_page_size())
+	else if (trust == PC_CACHESTAT && st.cached >= (length + pc_page_size() - 1) / pc_page_size())
 		set_all(map, n);
 	else
 		return false;
@@ -235,11 +233,11 @@ ask_cachestat(int fd, uint32_t first, uint32_t n, uint32_t block_size,
  * Works window by window. cachestat(2) costs almost nothing where a window is cold or consists of
  * large folios, and a quarter of mincore(2) where it is full of small ones.  For a partly cached
  * window it is wasted.  So after such a window it is omitted until mincore(2) finds a window nearly
- * full or cold, unless dirty pages must be counted.
+ * full or cold.
  */
 static int
 look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t *map,
-	 uint64_t *resident, uint64_t *dirty)
+	 uint64_t *resident)
 {
 	uint8_t		one[WINDOW_BYTES / SMALLEST_BLOCK / 8] = {0};
 	/* a multiple of 8, so that each window begins a byte of the map */
@@ -253,10 +251,9 @@ look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t
 	{
 		uint32_t	n = nblocks - first < window ? nblocks - first : window;
 		uint8_t    *here = map ? map + first / 8 : one;
-		struct pc_stat st = {0};
 		uint64_t	found;
 
-		if ((partly && !dirty) || !ask_cachestat(fd, first, n, block_size, trust, &st, here))
+		if (partly || !ask_cachestat(fd, first, n, block_size, trust, here))
 		{
 			if (!checked && (rc = check_owner(fd)) != 0)
 				break;
@@ -266,8 +263,6 @@ look(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, uint8_t
 		found = pc_popcount(here, n);
 		partly = found > n / 8 && (found < n - n / 8 || trust != PC_CACHESTAT);
 		*resident += found;
-		if (dirty)
-			*dirty += st.dirty + st.writeback;
 	}
 	return rc;
 }
@@ -277,7 +272,7 @@ pc_survey(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, ui
 		  uint64_t *resident)
 {
 	memset(map, 0, pc_map_bytes(nblocks));
-	return look(fd, nblocks, block_size, trust, map, resident, NULL);
+	return look(fd, nblocks, block_size, trust, map, resident);
 }
 
 int
@@ -291,18 +286,20 @@ pc_map(int fd, uint32_t nblocks, uint32_t block_size, uint8_t *map)
 int
 pc_count(int fd, uint32_t nblocks, uint32_t block_size, bool use_cachestat, struct pc_count *count)
 {
-	enum pc_trust trust = use_cachestat ? PC_CACHESTAT : PC_MINCORE;
-	uint64_t	dirty = 0;
 	struct pc_stat st;
-	int			rc;
 
-	*count = (struct pc_count) {.blocks = nblocks, .dirty = -1};
-	if (use_cachestat && pc_cachestat(fd, 0, 1, &st) != 0)
-		trust = PC_MINCORE;
-	rc = look(fd, nblocks, block_size, trust, NULL, &count->resident, &dirty);
-	if (nblocks == 0 || trust != PC_MINCORE)
-		count->dirty = (int64_t) ((dirty * pc_page_size() + block_size - 1) / block_size);
-	return rc;
+	*count = (struct pc_count) {.blocks = nblocks, .dirty = nblocks == 0 ? 0 : -1};
+	if (nblocks == 0)
+		return 0;
+	if (!use_cachestat || pc_cachestat(fd, 0, (uint64_t) nblocks * block_size, &st) != 0)
+		return look(fd, nblocks, block_size, PC_MINCORE, NULL, &count->resident);
+	/* the last page may extend beyond the last block */
+	count->resident = st.cached * pc_page_size() / block_size;
+	if (count->resident > nblocks)
+		count->resident = nblocks;
+	count->dirty =
+		(int64_t) (((st.dirty + st.writeback) * pc_page_size() + block_size - 1) / block_size);
+	return 0;
 }
 
 int

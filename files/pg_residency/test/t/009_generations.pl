@@ -71,7 +71,9 @@ for my $node ($primary, $standby)
 	# --- full again: this generation is current, the thin one does not count
 	warm($node);
 	is($node->safe_psql('postgres', "SELECT thin, current FROM residency_snapshot('w', 1)"), 'f|t', "one that holds as much is current, $on");
-	is(generations($node, 'w'), '3t 4c', "and pushes out the full one before, but for one thin one, $on");
+	# the kernel may have reclaimed more than two percent meanwhile, and then the full one stays
+	my $as_full = $node->safe_psql('postgres', "SELECT wanted >= 0.98 * $full FROM residency_snapshots() WHERE name = 'w' AND generation = 4") eq 't';
+	is(generations($node, 'w'), ($as_full ? '' : '1 ') . '3t 4c', "and pushes out the full one before, but for one thin one, $on");
 
 	# --- force
 	evict($node, 1 .. $parts);

@@ -278,7 +278,8 @@ test_mixed_windows(void **state)
 			assert_int_equal(resident, pc_popcount(before, BLOCKS));
 			assert_in_range(resident, pc_popcount(want, BLOCKS) * 0.9, pc_popcount(want, BLOCKS));
 			assert_int_equal(pc_count(fd, BLOCKS, BLOCK, trust != PC_MINCORE, &count), 0);
-			assert_in_range(count.resident, resident * 0.98, resident);
+			/* reclaim takes single pages, and cachestat(2) counts those that are left of a block */
+			assert_in_range(count.resident, resident * 0.98, resident * 1.02);
 		}
 	}
 }
@@ -553,7 +554,7 @@ test_shared_window(void **state)
 	evict_all();
 	loader.pace = &pace;
 	memset(&late_flight, 0, sizeof(late_flight));
-	late_flight.shared_until = INT64_MAX;
+	late_flight.sharing.shared_until = INT64_MAX;
 	most_in_flight = 0;
 	loader.wait = wait_too_long;
 	assert_int_equal(pc_start(&file, fd, want, BLOCKS, &loader), 0);
@@ -714,7 +715,7 @@ test_large_only_when_alone(void **state)
 		usleep(20000);
 		want_runs(32, 16);
 		load_in(&flight, &pc_gentle, &pace);
-		seen = flight.shared_until > 0;
+		seen = flight.sharing.shared_until > 0;
 		kill(reader, SIGKILL);
 		waitpid(reader, NULL, 0);
 	}

@@ -10,7 +10,8 @@ import shlex
 
 import pytest
 from ansible_collections.pgfleet.cache.plugins.action import io_workload
-from ansible_collections.pgfleet.cache.plugins.action.io_workload import read_note, read_pid
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _followed
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._followed import read_note, read_pid
 
 
 @pytest.mark.parametrize(("text", "expected"), [
@@ -69,18 +70,18 @@ EVIL = {"ansible_facts": {"ansible_become_password": "x"}, "add_host": {"host_na
 
 def test_a_host_that_does_not_start_gives_no_orders():
     host = Host({"start": [dict(EVIL, failed=True, msg="no")]}, lambda command: "")
-    assert host._workload({}) == {"failed": True, "msg": "no"}
+    assert host._started({}) == {"failed": True, "msg": "no"}
 
 
 def test_a_process_that_is_gone(monkeypatch):
     """As after a restart of the host: the job never says that it has ended, and nobody waits for its bound, which is hours."""
-    monkeypatch.setattr(io_workload, "POLL", 0.01)
+    monkeypatch.setattr(_followed, "POLL", 0.01)
     note = json.dumps({"text": "running, 3.0 %", "pid": 77})
     host = Host(
         {"start": [{"ansible_job_id": "j1", "results_file": "/home/a b/j1"}], "status": [{"finished": 0}], "cleanup": [{}]},
         lambda command: note + ("pgfleet-process-is-gone" if "kill -0 77" in command else ""),
     )
-    result = host._workload({"inventory_hostname": "db1"})
+    result = host._started({"inventory_hostname": "db1"})
     assert result["failed"] and "has ended without a result" in result["msg"]
     note, *last = host.asked[-3:]
     assert shlex.split(note)[:2] == ["rm", "-f"] and shlex.split(note)[2].startswith("/home/a b/pgfleet.")
@@ -88,11 +89,11 @@ def test_a_process_that_is_gone(monkeypatch):
 
 
 def test_a_result_just_after_its_process_has_gone(monkeypatch):
-    monkeypatch.setattr(io_workload, "POLL", 0.01)
+    monkeypatch.setattr(_followed, "POLL", 0.01)
     note = json.dumps({"text": "running, 3.0 %", "pid": 77})
     last = dict(EVIL, finished=1, msg="done")
     host = Host(
         {"start": [{"ansible_job_id": "j1", "results_file": "/j1"}], "status": [{"finished": 0}, {"finished": 0}, last], "cleanup": [{}]},
         lambda command: note + ("pgfleet-process-is-gone" if "kill -0 77" in command else ""),
     )
-    assert host._workload({}) == {"msg": "done"}
+    assert host._started({}) == {"msg": "done"}

@@ -90,6 +90,23 @@ def test_a_cgroup_of_version_1(system):
     assert limit.value_for(64 * MIB, 32 * MIB) == 32 * MIB, "never more than there was"
 
 
+def test_what_the_kernel_held_for_the_pages_goes_with_them(system, monkeypatch):
+    """Which version 1 counts with the rest: the limit would leave so much more to the page cache."""
+    files = {"memory__limit_in_bytes": "9223372036854771712\n", "memory__kmem__usage_in_bytes": "%d\n" % (130 * MIB), "memory__stat": "total_rss 1048576\n"}
+    limit = cgroup(system, **files)
+    limit._postmaster = None
+    written = []
+
+    def write(path, value):
+        written.append(value)
+        system("sys/fs/cgroup/pg/memory.limit_in_bytes", "%d\n" % value)
+        system("sys/fs/cgroup/pg/memory.kmem.usage_in_bytes", "%d\n" % (40 * MIB if len(written) == 1 else 10 * MIB))
+
+    monkeypatch.setattr(_page_cache_limit._service, "write", write)
+    limit.put(limit.value_for(64 * MIB, limit.get()), 64 * MIB, {})
+    assert written == [195 * MIB, 105 * MIB, 75 * MIB] and limit.page_cache_bytes() == 64 * MIB
+
+
 def test_a_unit_keeps_its_limit_when_its_cgroup_is_gone(tmp_path):
     limit = _page_cache_limit._Cgroup.__new__(_page_cache_limit._Cgroup)
     folder = str(tmp_path / "postgresql@15-main.service")

@@ -323,15 +323,19 @@ def test_a_reading_without_a_key():
 # --- when the statistics are complete ---
 
 
+EDGE = {"clock": "2026-11-24 06:00:00+00", "sessions": 7}
+
+
 class Looks:
     """Answers of pg_stat_activity, one after another."""
 
-    def __init__(self, *answers):
-        self.answers = list(answers)
+    def __init__(self, *answers, worked=0, sessions=7):
+        self.answers, self.more = list(answers), {"worked": worked, "sessions": sessions}
 
-    def only_row(self, dummy):
+    def only_row(self, dummy, params):
+        assert params == (EDGE["clock"],)
         working, pending = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return {"working": working, "pending": pending, "open": 0, "oldest": None, "unknown": 0}
+        return {"working": working, "pending": pending, "open": 0, "oldest": None, "unknown": 0, **self.more}
 
 
 @pytest.fixture
@@ -354,10 +358,16 @@ def clock(monkeypatch):
     ids=["quiet", "until they have reported", "not for ever", "not for those that work", "not once they work"],
 )
 def test_sessions_get_time_to_report(clock, looks, waited, pending):
-    assert _physical_io_info._settled(Looks(*looks), 11).pending == pending
+    sessions, worked = _physical_io_info._settled(Looks(*looks), 11, EDGE)
+    assert (sessions.pending, worked) == (pending, False)
     assert clock[0] == pytest.approx(waited)
 
 
+@pytest.mark.parametrize("more", [{"worked": 1}, {"sessions": 8}], ids=["is there", "came and went"])
+def test_a_session_that_worked_meanwhile(clock, more):
+    assert _physical_io_info._settled(Looks((0, 1), (0, 0), **more), 11, EDGE)[1]
+
+
 def test_who_does_not_want_to_wait(clock):
-    assert _physical_io_info._settled(Looks((0, 2)), 0).pending == 2
+    assert _physical_io_info._settled(Looks((0, 2)), 0, EDGE)[0].pending == 2
     assert clock[0] == 0

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _processes, _server_io
+from ansible_collections.pgfleet.cache.plugins.module_utils import _io_reading, _processes
 from ansible_collections.pgfleet.cache.plugins.module_utils._processes import Process
 
 
@@ -24,6 +24,13 @@ def test_a_process_that_has_ended():
     assert _processes.ended(child.pid)
     child.wait()
     assert _processes.ended(child.pid)
+
+
+def test_a_process_that_is_about_to_end(monkeypatch):
+    """While the kernel frees its memory, it is not a zombie yet: as /proc/<pid>/status shows it in these microseconds."""
+    status = "Name:\tpostgres\nState:\tR (running)\n%sThreads:\t1\n"
+    monkeypatch.setattr(_processes._proc, "text", {"/proc/7/status": status % "", "/proc/8/status": status % "VmSize:\t  219012 kB\n"}.get)
+    assert _processes.ended(7) and not _processes.ended(8)
 
 
 def test_its_counts_are_read_once_more(monkeypatch):
@@ -40,7 +47,5 @@ def test_its_counts_are_read_once_more(monkeypatch):
             raise PermissionError(13, "Permission denied", "/proc/%d/io" % pid)
         return 8192
 
-    monkeypatch.setattr(_server_io, "_server_processes", lambda server: {parent, ended} if child.returncode is None else {parent})
-    monkeypatch.setattr(_server_io, "_read_bytes", read)
-    found = _server_io.sample(_server_io.Server(os.getpid(), "/"))
-    assert found.read == {parent: 8192} and not found.torn and child.pid in seen
+    monkeypatch.setattr(_io_reading, "_server", lambda postmaster: {parent, ended} if child.returncode is None else {parent})
+    assert _io_reading.by_process(os.getpid(), read) == ({parent: 8192}, False) and child.pid in seen

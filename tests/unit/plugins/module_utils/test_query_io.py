@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.module_utils import _processes, _query_io, _server_io
+from ansible_collections.pgfleet.cache.plugins.module_utils import _io_reading, _processes, _query_io, _server_io
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._processes import Process
 from ansible_collections.pgfleet.cache.plugins.module_utils._server_io import Disk, Faults, Sample, Server
@@ -68,6 +68,12 @@ def test_whose_reads_they_are():
     assert not _server_io.compare(before, before, SERVER, BACKEND.pid).children_ended
 
 
+def test_a_layer_that_counts_from_now_on():
+    """A cgroup has a count of a device from its first request on. Until then the one below stands for it, with what it has read otherwise."""
+    before, after = (Sample({POSTMASTER: 0, BACKEND: 0}, {}, one, False) for one in ({"dm-1": 16 * MIB}, {"loop0": 8 * MIB}))
+    assert _server_io.compare(before, after, SERVER, BACKEND.pid).cgroup == 8 * MIB
+
+
 class Failed(Exception):
     """As the driver's."""
 
@@ -115,8 +121,23 @@ def test_a_child_of_another_user(monkeypatch):
     def refuse(pid):
         raise closed
 
-    monkeypatch.setattr(_server_io, "_server_processes", lambda server: {POSTMASTER, IO_WORKER})
-    monkeypatch.setattr(_server_io, "_read_bytes", refuse)
+    monkeypatch.setattr(_io_reading, "_server", lambda postmaster: {POSTMASTER, IO_WORKER})
+    monkeypatch.setattr(_io_reading, "of_process", refuse)
     monkeypatch.setattr(_processes, "ended", lambda pid: False)
-    with pytest.raises(ResidencyError, match=r"/proc/102/io is closed to user id \d+: a process of another user's is a child of PostgreSQL in /data"):
-        _server_io.sample(SERVER)
+    closed_to = r"/proc/102/io is closed to user id \d+: a process of another user's is a child of PostgreSQL's process 100\."
+    for look in (lambda: _server_io.sample(SERVER), lambda: _io_reading.charged(100)):
+        with pytest.raises(ResidencyError, match=closed_to):
+            look()
+
+
+def test_a_kernel_without_the_account(monkeypatch):
+    monkeypatch.setattr(_processes, "look", lambda pid: BACKEND)
+    monkeypatch.setattr(_processes, "title", lambda pid: BACKEND.title)
+    monkeypatch.setattr(_server_io.os, "readlink", lambda path: "/data")
+
+    def absent(pid):
+        raise FileNotFoundError(2, "No such file or directory", "/proc/100/io")
+
+    monkeypatch.setattr(_io_reading, "of_process", absent)
+    with pytest.raises(ResidencyError, match="There is no /proc/100/io: either PostgreSQL has ended meanwhile, or this kernel keeps no account of I/O"):
+        _server_io.server_of(BACKEND.pid)

@@ -60,12 +60,16 @@ BUDGET = Budget(400 * MB, None, 0, 10 * MB, 90 * MB, 20 * MB)
         (
             {"reclaim": Reclaim(True)},
             ["DAMON runs on this host: the kernel reclaims pages that are not read for a while, although memory is free. Restore shortly before they"
-                " are needed."],
+                " are needed, or hold them (hold_until)."],
+        ),
+        (
+            {"reclaim": Reclaim(True), "state": "holding"},
+            ["DAMON runs on this host: the kernel reclaims pages that are not read for a while, although memory is free."],
         ),
         (
             {"reclaim": Reclaim(False, "/sys/fs/cgroup/pg", 512 * MB)},
             ["The server's memory is at memory.high of 512 MB (/sys/fs/cgroup/pg): the kernel reclaims pages that are not read for a while. Raise it,"
-                " or restore shortly before they are needed."],
+                " or restore shortly before they are needed, or hold them (hold_until)."],
         ),
     ],
 )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -42,6 +43,7 @@ def server(jobs, segments, **more):
         residency_snapshot_segments=segments,
         residency_snapshot_names=more.get("names", []),
         residency_restore_start=[{"job": 7}],
+        residency_cancel=more.get("canceled", []),
         residency_budget=[dict(BUDGET, budget_bytes=more.get("budget", 1024**4))],
         inet_server_addr=[{"here": None, "pid": 1}],
         **{
@@ -70,6 +72,8 @@ def restore(session, check_mode=False, **changed):
         ("wait_timeout", 0),
         ("wait_sleep", -1),
         ("job", 0),
+        ("hold_interval", 0),
+        ("hold_interval", 3601),
     ],
 )
 def test_values_out_of_range(option, value):
@@ -87,6 +91,70 @@ def test_starts_waits_and_judges():
     assert (result["job"], result["state"], result["residency"], result["missing"]) == (7, "done", 100.0, 0)
     assert result["bytes_per_second"] == 100 * 8192 / 2
     assert len(result["queries"]) == 1 and '"time_limit": 60' in result["queries"][0] and "warm@3" in result["queries"][0]
+
+
+def soon(seconds):
+    return (datetime.now(timezone.utc) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+
+
+def holding(seconds, **changed):
+    """A job that holds, for so long."""
+    return job_row(state="holding", hold_until=time.time() + seconds, held_since=1002.0, **changed)
+
+
+def test_what_is_restored_is_held():
+    session = server(
+        jobs=[[], [job_row(state="running", settled=300)], [holding(600, reclaimed=3, brought_back=3, reclaim_rate=24576, mapped_bytes=3276800)]],
+        segments=[[segment_row(1, 400, resident=300)], [segment_row(1, 400, resident=400)]],
+    )
+    until = soon(600)
+    result = restore(session, hold_until=until, hold_interval=5)
+    assert '"hold_until": "%s", "hold_interval": 5' % until in result["queries"][0]
+    assert (result["state"], result["changed"], result["reached"]) == ("holding", True, True)
+    assert result["hold"]["since"] == "1970-01-01T00:16:42Z" and result["hold"]["reclaim_rate"] == 24576
+    assert result["msg"].endswith(" Held until %s." % result["hold"]["until"])
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_what_is_resident_is_held_too(check_mode):
+    session = server(jobs=[[], [holding(600)]], segments=[segment_row(1, 400, resident=400)])
+    result = restore(session, check_mode, hold_until=soon(600))
+    assert result["changed"] and "residency_restore_start" in result["queries"][0]
+    assert ("Would hold it until" in result["msg"]) == check_mode
+
+
+@pytest.mark.parametrize(
+    ("changed", "asked", "ends"),
+    [
+        ({}, {"hold_until": soon(600)}, False),  # it is held that long
+        ({}, {}, False),  # nothing is to be loaded
+        ({}, {"hold_until": soon(900)}, True),
+        ({"snapshot": "other"}, {"hold_until": soon(600)}, True),
+    ],
+)
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_another_hold(changed, asked, ends, check_mode):
+    session = server(
+        jobs=[[holding(600, job=6, **changed)], [job_row(job=6, state="canceled")], [holding(900)]], segments=[segment_row(1, 400, resident=400)],
+        canceled=[{"canceled": True}],
+    )
+    result = restore(session, check_mode, **asked)
+    assert result["changed"] == ends and len(result["queries"]) == 2 * ends
+    assert not ends or "residency_cancel(6)" in result["queries"][0]
+    assert result["hold"]["job"] == (7 if ends and not check_mode else 6)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("06:00", "hold_until is '06:00': it must be a date and time with a zone"),
+        ("2020-11-21 06:00Z", "hold_until 2020-11-21T06:00:00[+]00:00 was .* ago"),
+        ("2099-11-21 06:00Z", "hold_until is '2099-11-21 06:00Z': it must be within the next 7 days"),
+    ],
+)
+def test_until_when(value, message):
+    with pytest.raises(ResidencyError, match=message):
+        _residency_restore.check_options(options(hold_until=value))
 
 
 def test_everything_resident_starts_no_job():
@@ -110,6 +178,22 @@ def test_below_min_residency_names_the_coldest():
 def test_the_gate_is_inclusive():
     session = server(jobs=[job_row()], segments=[segment_row(1, 400, resident=360)])
     assert restore(session)["residency"] == 90.0
+
+
+@pytest.mark.parametrize(
+    ("job", "end"),
+    [
+        ({"extra": 0}, "loaded 800 kB in 2.0 s, 400 kB/s, idle I/O class (mq-deadline)."),
+        ({"extra": 128}, "loaded 800 kB and 1.00 MB between them in 2.0 s, 400 kB/s, idle I/O class (mq-deadline)."),
+        ({"extra": 0, "io_class": "normal", "scheduler": None}, "loaded 800 kB in 2.0 s, 400 kB/s, normal I/O class (unknown scheduler)."),
+        ({"extra": 0, "loaded": 0, "io_class": None, "scheduler": None, "window_bytes": 524288}, "loaded 0 B in 2.0 s, 0 B/s."),
+    ],
+)
+def test_what_was_loaded_and_how(job, end):
+    result = restore(server(jobs=[job_row(**job)], segments=[segment_row(1, 400, resident=400)]))
+    assert result["msg"].endswith(end)
+    assert (result["io_class"], result["scheduler"], result["window_bytes"]) == (
+        job.get("io_class", "idle"), job.get("scheduler", "mq-deadline"), 524288)
 
 
 def test_too_much_is_gone():

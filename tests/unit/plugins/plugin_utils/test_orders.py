@@ -62,4 +62,6 @@ def test_every_module_has_it():
     assert own == modules
     for name in sorted(own - {"check_variables.py", "fleet_report.py"}):
         with open(os.path.join(PLUGINS, "action", name), encoding="utf-8") as file:
-            assert re.search(r"_orders import (ActionModule|without_orders)\n", file.read()), name
+            assert re.search(r"_orders import (ActionModule|without_orders)\n|_followed import Followed\n", file.read()), name
+    with open(os.path.join(PLUGINS, "plugin_utils", "_followed.py"), encoding="utf-8") as file:
+        assert file.read().count("return without_orders(") == 2

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _physical_io
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import OddResultError, Result
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import OddResultError, Result, table
 
 
 def run(limit, riops, rpiops, certainty="exact", remarks=()):
@@ -29,7 +29,7 @@ RESULT = {
 
 def test_the_runs_of_a_host_side_by_side():
     lines = _physical_io.table(RESULT, "db1")
-    assert lines[0] == "db1: pgio, 4 schemas of 1.00 GB, 2 sessions, page cache cold at the begin"
+    assert lines[0] == "db1: pgio, 4 schemas of 1.00 GB, 2 sessions, page cache cold at the beginning"
     assert " ".join(lines[1].split()) == "page cache blocks/s RIOPS RPIOPS ratio from cache device/s latency busy"
     assert " ".join(lines[2].split()) == "as it is 50000 43696 30160 1.449 31.1 % 235.00 MB 1.23 ms 88 %"
     assert " ".join(lines[3].split()) == "2GB 50000 24360 24364 1.000 31.1 % 235.00 MB 1.23 ms 88 % *"
@@ -38,6 +38,14 @@ def test_the_runs_of_a_host_side_by_side():
         "PostgreSQL counted 43696 reads/s where the devices served 30160/s: 31.1 % of the bytes came from the page cache;"
         " with 2GB of page cache, 24360 counted and 24364 served."
     )
+
+
+def test_rates_are_of_the_run():
+    """And not of the window, which is as long as a busy controller makes it."""
+    one = run("", 5000.0, 2500.0)
+    one["load"]["seconds"], one["io"]["window"] = 20.0, {"seconds": 40.0}
+    [found] = _physical_io.runs(Result({"runs": [one]}))
+    assert (found.riops, found.rpiops, found.ratio, found.device, found.latency, found.busy) == (10000, 5000, 2, 492830720, 1.234, 100)
 
 
 def test_a_row_for_the_fleet():
@@ -65,3 +73,9 @@ def test_what_could_not_be_measured_is_no_zero():
 def test_a_hosts_odd_answer():
     with pytest.raises(OddResultError):
         _physical_io.row({"message": ""}, Result({"runs": [{"io": {"reads": {"riops": "many"}}}]}), False)
+
+
+@pytest.mark.parametrize("runs", [5, {"a": 1}, [5]], ids=str)
+def test_runs_that_are_none_cost_one_row(runs):
+    lines, odd = table(_physical_io.TABLE, {"db1": {"verdict": "done", "message": "", "result": {"runs": runs}}}, False)
+    assert list(odd) == ["db1"] and len(lines) == 2

@@ -19,7 +19,7 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import _variables
 
 ENTRY_POINTS = {
     "cache_cold_test": "main", "cache_extension": "main", "cache_io_workload": "main", "cache_restart": "main", "cache_snapshot": "main",
-    "cache_warmup": "start",
+    "cache_temp_buffer_cost": "main", "cache_warmup": "start",
 }
 SPEC = _variables.read_spec(ENTRY_POINTS, {})
 OPTIONS = sorted(SPEC.options)
@@ -40,10 +40,14 @@ TEXTS = {
     "pgfleet_state_directory": "/var/lib/pgfleet",
     "cache_restart_traffic": "haproxy, " + __file__,
     "cache_snapshot_keep_days": "7.5",
+    "cache_temp_buffer_cost_rate": "1GB",
+    "cache_temp_buffer_cost_sizes": "128, 4194304",
+    "cache_temp_buffer_cost_time_limit": "90 min",
     "cache_warmup_budget": "8GB",
     "cache_warmup_max_age": "36h",
     "cache_warmup_rate": "200 MB/s",
     "cache_warmup_deadline": "2099-11-21 06:00+01:00",
+    "cache_warmup_hold_until": "2099-11-21 06:30+01:00",
     "cache_warmup_max_io_pressure": "40",
     "pgfleet_service_manager": "pg_ctlcluster",
 }
@@ -113,6 +117,8 @@ def test_every_number_has_a_range(name):
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
+        ("cache_temp_buffer_cost_sizes", "128, 256, 0128", "cache_temp_buffer_cost_sizes has one size twice, or more than 100: name each once."),
+        ("cache_temp_buffer_cost_time_limit", "8d", "cache_temp_buffer_cost_time_limit is 8d: it must be at most 7 days."),
         ("cache_restart_gate", "wiat", "cache_restart_gate is 'wiat': it must be fail, warn or wait."),
         ("cache_restart_primary", "Skip", "cache_restart_primary is 'Skip': it must be in_place, switchover or skip."),
         ("cache_snapshot_keep", "0", "cache_snapshot_keep is '0': it must be a whole number from 1 to 1000000."),

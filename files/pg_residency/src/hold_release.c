@@ -1,0 +1,136 @@
+/*
+ * hold_release.c - how a session that evicts gets a holding job to let go of the relation
+ */
+#include "hold_release.h"
+
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+
+#include "directory.h"
+#include "interrupts.h"
+#include "job_file.h"
+
+/* milliseconds to wait for another session's request, and for the worker's answer */
+#define PATIENCE 10000
+
+/* microseconds between two looks for the answer */
+#define PAUSE 1000
+
+/* false if no job holds, or will when it has restored */
+static bool
+find_holding(Job *job)
+{
+	int			count;
+	int		   *numbers = job_numbers(&count);
+	bool		found = false;
+	int			error;
+
+	while (count-- > 0 && !found)
+	{
+		found = job_try_read(numbers[count], job, &error) && job_has_begun(job) &&
+			job->settings.hold_until != 0;
+		if (error != 0)
+			ereport(WARNING,
+					(errmsg("could not open the file of job %d, which may hold the relation: %s",
+							numbers[count], strerror(error))));
+	}
+	pfree(numbers);
+	return found;
+}
+
+/* a worker without a database is unknown to BackendPidGetProc() */
+static void
+wake(int pid)
+{
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+
+		if (proc->pid == pid)
+			SetLatch(&proc->procLatch);
+	}
+}
+
+static void
+ask(int lock, const Job *job, const SegmentId *id)
+{
+	int32		request = (int32) ((uint32) residency_tag(lock, RELEASE_REQUEST) + 1);
+	/* in the order of the tags */
+	int32		all[] = {(int32) id->tablespace, (int32) id->database, (int32) id->relfilenumber,
+	request};
+	int64		until = patience_until(PATIENCE);
+
+	residency_set_tags(lock, RELEASE_TABLESPACE, all, lengthof(all));
+	wake(job->pid);
+	while (residency_tag(lock, RELEASE_ANSWER) != request &&
+		   residency_is_locked(LOCK_RESTORE, job->job))
+	{
+		if (patience_is_over(until))
+		{
+			ereport(WARNING,
+					(errmsg("job %d, which may hold the relation in the page cache, does not answer",
+							job->job),
+					 errhint("Cancel it with residency_cancel(%d), and evict the relation again.",
+							 job->job)));
+			return;
+		}
+		sleep_or_wake(PAUSE, PG_WAIT_EXTENSION);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+void
+release_relation(const SegmentId *id)
+{
+	Job			job;
+	int			lock;
+
+	if (!find_holding(&job))
+		return;
+	lock = residency_lock(LOCK_RELEASE, 0, PATIENCE);
+	if (lock < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("another session waits for job %d to release a relation", job.job)));
+	PG_TRY();
+	{
+		ask(lock, &job, id);
+	}
+	PG_FINALLY();
+	{
+		close(lock);
+	}
+	PG_END_TRY();
+}
+
+void
+release_begin(int lock)
+{
+	residency_set_tag(lock, RELEASE_ANSWER, residency_tag(lock, RELEASE_REQUEST));
+}
+
+bool
+release_asked(int lock, int32 *request, SegmentId *id)
+{
+	int32		all[4];
+
+	residency_get_tags(lock, RELEASE_TABLESPACE, all, lengthof(all));
+	*request = all[3];
+	if (*request == residency_tag(lock, RELEASE_ANSWER))
+		return false;
+	memset(id, 0, sizeof(*id));
+	id->tablespace = (Oid) all[0];
+	id->database = (Oid) all[1];
+	id->relfilenumber = (RelFileNumber) all[2];
+	return true;
+}
+
+void
+release_answer(int lock, int32 request)
+{
+	/* a failure leaves the session without an answer, and it says so */
+	(void) residency_try_set_tag(lock, RELEASE_ANSWER, request);
+}

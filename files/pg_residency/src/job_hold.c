@@ -1,0 +1,380 @@
+/*
+ * job_hold.c - the last stage of a job that keeps what it has restored in the page cache
+ */
+#include "job_hold.h"
+
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "hold_release.h"
+#include "interrupts.h"
+#include "kernel/page_cache.h"
+#include "segment_hold.h"
+
+/* milliseconds of the longest sleep, of the longest pause between two counts, */
+#define NAP 1000
+#define LONGEST_PAUSE (5 * 60 * 1000)
+
+/* and between two looks for files that were dropped, whose disk space a mapping keeps */
+#define LOOK_EVERY 5000
+
+/* counting takes at most this part of the time, and loading in vain this one */
+#define SHARE 20
+#define LOAD_SHARE 4
+
+/* blocks loaded between two measurements of the memory */
+#define PIECE ((16 * 1024 * 1024) / BLCKSZ)
+
+/* half of what the kernel allows a process by default (vm.max_map_count) */
+#define MOST_MAPPINGS 32000
+
+/* page tables take at most this part of the host's memory */
+#define TABLES_SHARE 256
+#define TABLE_BYTES 4096
+
+struct Hold
+{
+	HeldSegment *held;			/* one for each segment of the plan */
+	bool	   *released;		/* of each, by a session's request */
+	uint32		most_tables;	/* of all mappings */
+	int			current;		/* segment being loaded; -1: none */
+	bool		stop;			/* its load */
+	int64		look_at;		/* milliseconds, for dropped files */
+	int64		kept;			/* bytes of the held blocks at the last count */
+	HoldScratch scratch;
+	char		error[256];		/* the first one of the last count */
+};
+
+/* the figures of one count */
+typedef struct Tally
+{
+	int			mappings;
+	uint32		tables;
+	int64		mapped;			/* bytes */
+	int64		held;			/* blocks */
+	int64		missing;		/* after the loads */
+	int64		reclaimed;
+	int64		loaded;
+	int64		counting;		/* milliseconds */
+	int64		loading;
+} Tally;
+
+static bool
+is_over(const Run *run)
+{
+	return GetCurrentTimestamp() >= run->job.settings.hold_until;
+}
+
+void
+hold_prepare(Run *run)
+{
+	int			n = run->job.segments;
+	Hold	   *hold = MemoryContextAllocExtended(run->context, sizeof(Hold), MCXT_ALLOC_ZERO);
+	uint64		memory = (uint64) sysconf(_SC_PHYS_PAGES) * pc_page_size();
+
+	hold->held = MemoryContextAllocExtended(run->context, (n + 1) * sizeof(HeldSegment),
+											MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	hold->released = MemoryContextAllocExtended(run->context, n + 1,
+												MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	hold->most_tables = (uint32) Min(memory / TABLES_SHARE / TABLE_BYTES, PG_UINT32_MAX);
+	hold->current = -1;
+	release_begin(run->lock);
+	run->hold = hold;
+}
+
+/* lets go of files that were dropped: a mapping keeps the disk space of those of a database */
+static void
+look_for_dropped(Run *run)
+{
+	Hold	   *hold = run->hold;
+
+	if (monotonic_milliseconds() < hold->look_at)
+		return;
+	for (int n = 0; n < run->job.segments; n++)
+	{
+		HeldSegment *held = &hold->held[n];
+
+		if ((held->mapping.address == NULL && n != hold->current) || !hold_is_dropped(held))
+			continue;
+		if (n == hold->current)
+			hold->stop = true;
+		else
+			hold_release(held);
+	}
+	hold->look_at = monotonic_milliseconds() + LOOK_EVERY;
+}
+
+bool
+hold_answer(Run *run)
+{
+	Hold	   *hold = run->hold;
+	SegmentId	wanted;
+	int32		request;
+
+	if (run->job.state == JOB_HOLDING)
+	{
+		if (is_over(run) && hold->current >= 0)
+			hold->stop = true;
+		look_for_dropped(run);
+	}
+	if (hold->stop || !release_asked(run->lock, &request, &wanted))
+		return hold->stop;
+	for (int i = 0; i < run->job.segments; i++)
+	{
+		const struct sf_segment *s = &run->plan[i];
+
+		if (s->tablespace != wanted.tablespace || s->database != wanted.database ||
+			s->relfilenumber != wanted.relfilenumber)
+			continue;
+		hold->released[i] = true;
+		/* the load uses its map: it ends first, and then the request is found again */
+		if (i == hold->current)
+			hold->stop = true;
+		else
+			hold_release(&hold->held[i]);
+	}
+	if (!hold->stop)
+		release_answer(run->lock, request);
+	return hold->stop;
+}
+
+static void
+note_error(Hold *hold, int rc, const char *action)
+{
+	if (rc < 0 && hold->error[0] == '\0')
+		snprintf(hold->error, sizeof(hold->error), "could not %s a segment: %s", action,
+				 strerror(-rc));
+}
+
+/*
+ * Blocks that may be loaded now; 0 and a message if that cannot be found out.  What is held already
+ * is file cache, which the kernel counts as available, and the mapped part of it as active.
+ */
+static int64
+measure_room(Run *run)
+{
+	volatile uint64 room = 0;
+
+	PG_TRY();
+	{
+		struct pc_memory memory;
+		uint64		others;
+		uint64		taken;
+
+		measure_memory(&memory, &others);
+		taken = memory.dirty + memory.reserve + others + Max(memory.hot, (uint64) run->hold->kept);
+		room = memory.available > taken ? memory.available - taken : 0;
+		if (memory.free > memory.reserve)
+			room = Max(room, memory.free - memory.reserve);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(run->context);
+		error = CopyErrorData();
+		FlushErrorState();
+		LWLockReleaseAll();
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		{
+			/* the next check finds it again */
+			QueryCancelPending = true;
+			InterruptPending = true;
+		}
+		else if (run->hold->error[0] == '\0')
+			strlcpy(run->hold->error, error->message, sizeof(run->hold->error));
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	return (int64) Min(room / BLCKSZ, (uint64) PG_INT64_MAX);
+}
+
+/*
+ * Loads what the count of the n-th segment has found missing, a piece at a time, because other
+ * processes may take the memory meanwhile.
+ */
+static void
+bring_back(Run *run, int n, Tally *tally)
+{
+	Hold	   *hold = run->hold;
+	HeldSegment *held = &hold->held[n];
+	int64		begun = monotonic_milliseconds();
+	int64		loaded = 1;
+	int			rc = 0;
+
+	/* the check may release the segment, which frees its map */
+	while (rc == 0 && loaded > 0 && !run_must_end(run) && held->map != NULL && held->missing > 0)
+	{
+		int64		most = Min(measure_room(run), PIECE);
+
+		if (most == 0)
+			break;
+		hold->current = n;
+		rc = hold_load(held, &hold->scratch, &run->control, most, &loaded);
+		hold->current = -1;
+		hold->stop = false;
+		if (rc != PC_STOPPED)
+			note_error(hold, rc, "bring back");
+		tally->loaded += loaded;
+		run->job.brought_back += loaded;
+	}
+	if (hold->released[n])
+		hold_release(held);
+	tally->loading += monotonic_milliseconds() - begun;
+}
+
+static void
+begin_one(Run *run, int n)
+{
+	Hold	   *hold = run->hold;
+	const struct sf_segment *segment = &run->plan[n];
+	uint8	   *map;
+
+	if (hold->released[n] || segment->wanted == 0)
+		return;
+	map = MemoryContextAlloc(run->context, pc_map_bytes(segment->blocks) + 1);
+	note_error(hold, hold_begin(&hold->held[n], segment, map, &hold->scratch), "hold");
+}
+
+static void
+count_one(Run *run, int n, Tally *tally)
+{
+	Hold	   *hold = run->hold;
+	HeldSegment *held = &hold->held[n];
+	int64		begun = monotonic_milliseconds();
+	int64		last;
+	int			rc;
+
+	if (!held->begun)
+		begin_one(run, n);		/* which has failed before */
+	if (held->map == NULL)
+		return;
+	last = held->missing;
+	rc = hold_count(held, &hold->scratch, tally->mappings < MOST_MAPPINGS,
+					hold->most_tables - Min(hold->most_tables, tally->tables));
+	tally->counting += monotonic_milliseconds() - begun;
+	note_error(hold, rc, "count");
+	if (rc == 0)
+	{
+		int64		gone = Max(held->missing - last, 0);
+
+		tally->reclaimed += gone;
+		run->job.reclaimed += gone;
+		if (held->missing > 0)
+			bring_back(run, n, tally);
+	}
+	tally->mappings += held->mapping.address != NULL;
+	tally->tables += held->mapping.tables;
+	tally->mapped += (int64) held->mapping.mapped;
+	tally->held += held->held;
+	tally->missing += held->missing;
+}
+
+/*
+ * One count of all; returns the milliseconds until the next one.  The hold never fights: when it
+ * may not read what is taken, or when most of what it has read is gone again, it does so less
+ * often.
+ */
+static int64
+count_all(Run *run, int64 pause, int64 *loaded_before)
+{
+	Hold	   *hold = run->hold;
+	int64		shortest = (int64) run->job.settings.hold_interval * 1000;
+	Tally		tally = {0};
+	bool		in_vain;
+
+	hold->error[0] = '\0';
+	for (int n = 0; n < run->job.segments; n++)
+	{
+		if (run_must_end(run) || is_over(run))
+			return shortest;
+		count_one(run, n, &tally);
+	}
+	if (run_must_end(run))
+		return shortest;
+	in_vain = *loaded_before > 0 && tally.reclaimed >= Max(*loaded_before / 2, 1);
+	*loaded_before = tally.loaded;
+	pause = tally.missing > 0 || in_vain ? 2 * pause : shortest;
+	pause = Max(Min(pause, Max(LONGEST_PAUSE, shortest)), SHARE * tally.counting);
+	if (tally.missing > 0 || in_vain)
+		pause = Max(pause, LOAD_SHARE * tally.loading);
+	hold->kept = (tally.held - tally.missing) * BLCKSZ;
+	run->job.counted_at = GetCurrentTimestamp();
+	run->job.mapped_bytes = tally.mapped;
+	if (hold->error[0] != '\0')
+		strlcpy(run->job.message, hold->error, sizeof(run->job.message));
+	else if (tally.missing > 0)
+		snprintf(run->job.message, sizeof(run->job.message),
+				 INT64_FORMAT " held blocks are missing, for which there is no memory; "
+				 "the next count is in %d s", tally.missing, (int) (pause / 1000));
+	else if (in_vain)
+		snprintf(run->job.message, sizeof(run->job.message),
+				 "most of what was brought back was reclaimed again; the next count is in %d s",
+				 (int) (pause / 1000));
+	else
+		run->job.message[0] = '\0';
+	return pause;
+}
+
+static void
+await_next_count(Run *run, int64 pause)
+{
+	int64		until = monotonic_milliseconds() + pause;
+	int64		now;
+
+	while (job_is_alive(&run->job) && !is_over(run) && (now = monotonic_milliseconds()) < until)
+		(void) run->control.wait(run, (long) Min(until - now, NAP) * 1000);
+}
+
+/* of blocks that arrive in a hold: the row shows those of the restore */
+static void
+hold_progress(void *arg, uint32 blocks)
+{
+	((Run *) arg)->arrived += blocks;
+}
+
+void
+hold_restored(Run *run)
+{
+	const JobSettings *settings = &run->job.settings;
+	char		message[sizeof(run->job.message)];	/* of the restore, for the end */
+	int64		pause = (int64) settings->hold_interval * 1000;
+	int64		loaded = 0;
+	Hold	   *hold = run->hold;
+
+	if (is_over(run))
+		return;
+	strlcpy(message, run->job.message, sizeof(message));
+	/* the other clusters of the host restore meanwhile; the time limit was the restore's */
+	host_turn_end(&run->turn);
+	run->deadline = 0;
+	/* others work now, whatever the restore was allowed */
+	run->window = pc_gentle;
+	run->window.blocks_in_kernel = settings->max_io_pressure == 0;
+	run->control.progress = hold_progress;
+	for (int n = 0; n < run->job.segments && !run_must_end(run); n++)
+	{
+		begin_one(run, n);
+		hold->kept += hold->held[n].held * BLCKSZ;
+	}
+	if (!job_is_alive(&run->job))
+		return;
+	run->job.state = JOB_HOLDING;
+	run->job.held_since = GetCurrentTimestamp();
+	job_write(run->fd, &run->job);
+	while (job_is_alive(&run->job) && !is_over(run))
+	{
+		pause = count_all(run, pause, &loaded);
+		await_next_count(run, pause);
+	}
+	for (int n = 0; n < run->job.segments; n++)
+		hold_release(&hold->held[n]);
+	run->hold = NULL;
+	if (job_is_alive(&run->job))
+		strlcpy(run->job.message, message[0] == '\0' ? hold->error : message,
+				sizeof(run->job.message));
+}

@@ -1,0 +1,164 @@
+# A restore reads in the idle class where the scheduler honours it, rises where it gets too little, and leaves a session's own
+# priority as it was.  PG_RESIDENCY_THROTTLE and PG_RESIDENCY_DEVICE: see 011_interrupts.pl; the device has the scheduler mq-deadline.
+use strict;
+use warnings FATAL => 'all';
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Time::HiRes qw(usleep);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use ResidencyTest;
+use ResidencyTest qw(session begin answer ask until_true);
+
+my ($throttle, $directory) = @ENV{qw(PG_RESIDENCY_THROTTLE PG_RESIDENCY_DEVICE)};
+plan skip_all => 'no device of its own: PG_RESIDENCY_DEVICE is not set' if !defined $directory;
+
+my $node = PostgreSQL::Test::Cluster->new('priority');
+$node->init;
+$node->append_conf('postgresql.conf', "shared_buffers = 1MB\nautovacuum = off\nmax_wal_size = 1GB");
+$node->start;
+mkdir "$directory/priority" or die "$directory/priority: $!";
+$node->safe_psql('postgres', 'CREATE EXTENSION pg_residency');
+$node->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION '$directory/priority'");
+$node->safe_psql('postgres', wide_table('wide', 16384) . 'ALTER TABLE wide SET TABLESPACE elsewhere; CHECKPOINT;');
+
+# major:minor of the disk below a path
+sub disk
+{
+	my $number = (stat($_[0]))[0] // die "$_[0]: $!";
+	my $disk = sprintf('%d:%d', ($number >> 8) & 0xfff, ($number & 0xff) | (($number >> 12) & 0xfff00));
+	$disk = slurp_file("/sys/dev/block/$disk/../dev") if -e "/sys/dev/block/$disk/partition";
+	chomp $disk;
+	return $disk;
+}
+
+sub scheduler
+{
+	my ($disk) = @_;
+	return -e "/sys/dev/block/$disk/queue/scheduler" && slurp_file("/sys/dev/block/$disk/queue/scheduler") =~ /\[(.*)\]/ ? $1 : '';
+}
+
+my $disk = disk($directory);
+plan skip_all => "the scheduler of $disk is not mq-deadline" if scheduler($disk) ne 'mq-deadline';
+
+sub limit
+{
+	my ($rate) = @_;
+	return if !defined $throttle;
+	open(my $out, '>', $throttle) or die "$throttle: $!";
+	print $out "$disk ", $throttle =~ /io\.max$/ ? 'rbps=' . ($rate // 'max') : $rate // 0, "\n";
+	close($out) or die "$throttle: $!";
+	return;
+}
+END { limit(undef) if defined $disk; }
+
+sub make_cold
+{
+	for (1 .. 50)
+	{
+		$node->safe_psql('postgres', q(SELECT pgfadvise_dontneed('wide')));
+		return if cached($node, 'wide') < 100;
+		usleep(100_000);
+	}
+	die 'the table stays in the page cache';
+}
+
+$node->safe_psql('postgres', q(SELECT sum(rel_os_pages) FROM pgfadvise_willneed('wide')));
+my $segment = q(SELECT segment_no FROM residency_snapshot_segments('warm') WHERE relfilenumber = pg_relation_filenode('wide') AND fork = 'main');
+$node->safe_psql('postgres', q(SELECT residency_snapshot('warm')));
+$segment = $node->safe_psql('postgres', $segment);
+my $columns = 'state, io_class, scheduler, window_bytes';
+
+make_cold();
+my $job = restore($node, 'warm', "{\"segments\": [$segment]}");
+is(job($node, $job, $columns), 'done|idle|mq-deadline|524288', 'a restore reads in the idle class');
+cmp_ok(cached($node, 'wide'), '>', 0.9 * 16384, 'and loads the table');
+
+$job = restore($node, 'warm', "{\"segments\": [$segment]}");
+is(job($node, $job, $columns), 'done|||', 'one that has nothing to load has no class');
+
+make_cold();
+$job = restore($node, 'warm', "{\"segments\": [$segment], \"aggressive\": true}");
+is(job($node, $job, $columns), 'done|normal|mq-deadline|16777216', 'an aggressive one keeps the priority of the server');
+
+# a session's own priority is as before: after a load, after a timeout and after a cancel
+my $session = session($node);
+system_or_bail('ionice', '-c', '2', '-n', '7', '-p', $session->{pid});
+my $own = `ionice -p $session->{pid}`;
+like($own, qr/best-effort: prio 7/, 'the session has a priority of its own');
+for my $load (q(SELECT sum(rel_os_pages) > 0 FROM pgfadvise_willneed('wide')), "SELECT failed = 0 FROM residency_restore_segment('warm', $segment)")
+{
+	make_cold();
+	is(ask($session, $load), 't', "$load");
+	is(`ionice -p $session->{pid}`, $own, 'the session has its own priority afterwards');
+	next if !defined $throttle;
+
+	make_cold();
+	limit(4 * 2**20);
+	ask($session, 'SET statement_timeout = 500');
+	like(ask($session, $load), qr/statement timeout/, 'it ends by a timeout');
+	is(`ionice -p $session->{pid}`, $own, 'the session has its own priority afterwards');
+	ask($session, 'SET statement_timeout = 0');
+	begin($session, $load);
+	until_true('its requests are in the idle class', sub { `ionice -p $session->{pid}` =~ /idle/ });
+	$node->safe_psql('postgres', "SELECT pg_cancel_backend($session->{pid})");
+	like(answer($session), qr/canceling statement/, 'it ends by a cancel');
+	is(`ionice -p $session->{pid}`, $own, 'the session has its own priority afterwards');
+	limit(undef);
+}
+
+SKIP:
+{
+	my $layered = $ENV{PG_RESIDENCY_LAYERED};
+	skip 'no file system on an unknown device: PG_RESIDENCY_LAYERED is not set', 2 if !defined $layered;
+
+	# a device whose scheduler is unknown; that of the data directory is the first of a job's devices
+	my $first = scheduler(disk($node->data_dir));
+	my $class = $first =~ /^(mq-deadline|bfq)$/ ? 'mixed' : 'normal';
+	mkdir "$layered/priority" or die "$layered/priority: $!";
+	$node->safe_psql('postgres', "CREATE TABLESPACE layered LOCATION '$layered/priority'");
+	my %segments;
+	for ([qw(known pg_default)], [qw(odd layered)])
+	{
+		my ($table, $tablespace) = @$_;
+		$node->safe_psql('postgres', wide_table($table, 512) . "ALTER TABLE $table SET TABLESPACE $tablespace; CHECKPOINT;");
+		$node->safe_psql('postgres', "SELECT pgfadvise_willneed('$table')");
+	}
+	until_true('they are warm', sub { cached($node, 'known') >= 512 && cached($node, 'odd') >= 512 });
+	$node->safe_psql('postgres', q(SELECT residency_snapshot('several')));
+	for my $table (qw(known odd))
+	{
+		$segments{$table} = $node->safe_psql('postgres',
+			"SELECT segment_no FROM residency_snapshot_segments('several') WHERE relfilenumber = pg_relation_filenode('$table') AND fork = 'main'");
+	}
+	for my $order ([qw(odd known)], [qw(known odd)])
+	{
+		until_true('they are cold', sub {
+			$node->safe_psql('postgres', "SELECT pgfadvise_dontneed('$_')") for @$order;
+			return cached($node, 'known') == 0 && cached($node, 'odd') == 0;
+		});
+		$job = restore($node, 'several', '{"segments": [' . join(', ', @segments{@$order}) . ']}');
+		is(job($node, $job, 'state, io_class, scheduler'), "done|$class|$first", "the scheduler's name, in the order @$order");
+	}
+}
+
+SKIP:
+{
+	skip 'no device can be slowed down: PG_RESIDENCY_THROTTLE is not set', 3 if !defined $throttle;
+
+	# a device that gives a load in the idle class less than 8 MiB per second
+	make_cold();
+	limit(5 * 2**20);
+	$job = start_restore($node, 'warm', "{\"segments\": [$segment]}");
+	until_true('the job begins in the idle class', sub { job($node, $job, 'io_class') eq 'idle' });
+	until_true('the job rises', sub { job($node, $job, 'io_class') eq 'mixed' });
+	is(job($node, $job, 'state'), 'running', 'a restore that gets too little takes the priority of the server');
+	cmp_ok(job($node, $job, 'loaded'), '<', 12288, 'before its end');
+	limit(undef);
+	wait_for_job($node, $job);
+	is(job($node, $job, $columns), 'done|mixed|mq-deadline|524288', 'and says so');
+}
+
+$node->stop;
+done_testing();
