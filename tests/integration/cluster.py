@@ -33,6 +33,11 @@ quick = pytest.mark.quick
 GATE = ("-e", "cache_warmup_min_residency=%g" % (100 * LEFT))
 
 
+def heart(values, kept):
+    """Of these values of a parameter, those that kept(value) does not choose are thorough. A tuple has the values of several parameters."""
+    return [one if kept(one) else pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=thorough) for one in values]
+
+
 def run(*command, user=None, text=None, check=True):
     if user is not None:
         command = ("setpriv", "--reuid", user, "--regid", user, "--init-groups", "env", "HOME=/var/empty", *command)

@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 
 import pytest
-from cluster import MAJOR, free_port, quick, run
+from cluster import MAJOR, free_port, quick, run, thorough
 from proxies import HAProxy, Pooler, wait_until
 
 TASKS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../roles/cache_common/tasks")
@@ -154,6 +154,7 @@ def test_traffic(traffic):
     assert (status != 0) is asked and one.refused in " ".join(output.split()) and "Traceback" not in output, output
 
 
+@thorough
 @pytest.mark.parametrize("traffic", ["haproxy"], indirect=True)
 def test_a_primary_is_put_back_although_nobody_else_serves_by_now(traffic):
     dummy, output, status = traffic("out", primary=True)
@@ -163,6 +164,7 @@ def test_a_primary_is_put_back_although_nobody_else_serves_by_now(traffic):
     assert status == 0 and traffic.instance.proxy.status("db1") == "UP", output
 
 
+@thorough
 @pytest.mark.parametrize("traffic", ["pgbouncer"], indirect=True)
 def test_nobody_waits_for_a_pooler_that_hangs(traffic):
     """psql itself has no end where a console accepts and says nothing."""

@@ -110,6 +110,7 @@ def test_snapshot(cluster, four_runs):
     assert not [path for path in cluster.folder() if "warm@" in path]
 
 
+@thorough
 def test_a_thin_snapshot(cluster, four_runs, as_postgres, login):
     """It neither takes the place of a full one nor removes it, unless it is forced; check mode foresees all that."""
     cluster.sql("SELECT residency_drop_snapshot(name) FROM (SELECT DISTINCT name FROM residency_snapshots()) AS s")
@@ -158,6 +159,7 @@ def older_than(cluster, name, seconds):
     return [int(one) for one in cluster.sql("SELECT generation FROM residency_snapshots() WHERE name = '%s' ORDER BY 1" % name).split()]
 
 
+@thorough
 def test_snapshots_by_age(cluster, as_postgres, login):
     """By the server's clock. The fullest stays, a thin one removes none, and check mode foresees each."""
     limit = 3
@@ -454,6 +456,7 @@ def released(cluster):
     return lambda: sorted(os.path.basename(path) for path in glob.glob(os.path.join(folder, "pg_residency--*.sql")))
 
 
+@thorough
 @pytest.mark.parametrize("version", [pytest.param("0.1.0", marks=thorough), "0.2.0"])
 def test_extension_of_an_older_version_is_updated_once(cluster, ansible, released, version):
     """Its scripts, which are not safe, go as well."""

@@ -101,6 +101,7 @@ def test_check_mode(fleet, cluster):
     as_before(cluster, before)
 
 
+@thorough
 @pytest.mark.parametrize(
     ("query", "message"),
     [
@@ -166,6 +167,7 @@ def held_by(host):
         return False
 
 
+@thorough
 @pytest.mark.parametrize("hosts", [["one", "two", "three"], pytest.param(["two"], marks=thorough)], ids=len)
 def test_one_is_lost_midway(fleet, cluster, tmp_path, hosts):
     """One after the other: those behind it are measured, and the report is shown, also when it was the only one."""
@@ -239,6 +241,7 @@ def test_an_interrupted_run(fleet, cluster, tmp_path, ended, stopped):
     assert record(tmp_path)["debt"] == {} and not (tmp_path / "state" / "db1.lease").exists()
 
 
+@thorough
 def test_a_lease_that_is_lost(fleet, cluster, tmp_path):
     """Somebody else is at work by now: it measures no further, and what it had found stays owed."""
     lease, lose, path = tmp_path / "state" / "db1.lease", tmp_path / "lose.py", service(tmp_path, cluster)
@@ -256,6 +259,7 @@ def test_a_lease_that_is_lost(fleet, cluster, tmp_path):
     assert status == 0 and record(tmp_path)["debt"] == {}, output
 
 
+@thorough
 def test_a_half_finished_roll_is_not_measured(fleet, cluster, tmp_path):
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "db1.json").write_text(json.dumps({"state": "restarted", "out": True, "debt": {}}))
@@ -266,6 +270,7 @@ def test_a_half_finished_roll_is_not_measured(fleet, cluster, tmp_path):
     as_before(cluster, before)
 
 
+@thorough
 def test_the_preview_names_the_command(fleet, cluster):
     """Word for word, as the server's process is then started."""
     output, status = fleet.command("pgfleet.cache.cold_test", "--check")
@@ -289,6 +294,7 @@ def service(tmp_path, cluster):
     return path
 
 
+@thorough
 @pytest.mark.parametrize("times", [1, 9], ids=["once", "always"])
 def test_a_state_that_is_not_there_when_its_query_begins(fleet, cluster, tmp_path, times):
     """A neighbour reads the table when PostgreSQL has been started, once in the state that is measured or each time."""
@@ -330,6 +336,7 @@ def test_a_task_file_of_the_users_own(fleet, cluster, tmp_path):
     as_before(cluster, before)
 
 
+@thorough
 def test_query_io_within_it_is_not_refused(fleet, as_postgres, login):
     """And outside of it, nothing is left of the lock."""
     [result] = as_postgres(task("query_io", query="SELECT 1", **login))

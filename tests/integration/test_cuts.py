@@ -119,6 +119,7 @@ def test_uncut(fleet, tasks):
         assert [one for one in tasks if one.endswith(name)], tasks
 
 
+@thorough
 @cuts
 @pytest.mark.parametrize("number, sent", chosen(), ids=["cut-%d-%s" % one for one in chosen()])
 def test_cut(fleet, tasks, table, number, sent):
@@ -149,6 +150,7 @@ def test_who_was_paused_for_a_host_beyond_limit(fleet):
     assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
 
 
+@thorough
 @cuts
 @pytest.mark.parametrize("host, sent", signalled(NAMES))
 def test_cut_while_it_restores(fleet, table, host, sent):

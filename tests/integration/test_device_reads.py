@@ -169,6 +169,7 @@ def test_a_session_that_comes_and_goes(disk, measured, settings, method):
     assert "of which at most " in found["msg"]
 
 
+@thorough
 def test_a_role_that_sees_no_other_session(disk, as_postgres):
     cold(disk, "sync")
     login = {"login_port": disk.port, "login_host": "127.0.0.1", "login_user": "app", "login_password": "app"}
@@ -211,6 +212,7 @@ def slow(disk):
     disk.start()
 
 
+@thorough
 def test_read_ahead_that_is_under_way(slow, measured):
     """Which the query does not wait for."""
     found, delivered = measured("SELECT count(filler) FROM (SELECT filler FROM part LIMIT 8000) AS few", ALONE)
@@ -221,6 +223,7 @@ def test_read_ahead_that_is_under_way(slow, measured):
     assert abs(found["device_bytes"] - delivered) <= SLACK, found
 
 
+@thorough
 def test_a_foreign_table(disk, measured):
     """The other server, here the same one, reads for it."""
     disk.sql(
@@ -240,6 +243,7 @@ def test_a_foreign_table(disk, measured):
 JIT = glob.glob("/usr/lib/postgresql/%d/lib/llvmjit.so" % MAJOR)
 
 
+@thorough
 @pytest.mark.skipif(not JIT, reason="this PostgreSQL has no JIT")
 def test_the_library_for_jit_is_no_data(disk, measured, machine):
     """From another device, a little of it at a time, as far as the query needs it."""
@@ -272,6 +276,7 @@ def test_the_library_for_jit_is_no_data(disk, measured, machine):
     assert found["page_cache_bytes"] <= SLACK
 
 
+@thorough
 def test_whose_timeout_it_was(disk, as_postgres, login):
     cancel = threading.Thread(target=while_it_runs, args=(
         disk, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'EXPLAIN%pg_sleep%' AND pid <> pg_backend_pid()"))
@@ -290,6 +295,7 @@ def test_whose_timeout_it_was(disk, as_postgres, login):
     ]
 
 
+@thorough
 def test_nothing_else_is_run(disk, as_postgres, login):
     """Nothing runs of what is refused: no transaction gets a number, and no log is written."""
     refused = "query 1 is not a query that only reads: it must be one SELECT, VALUES, TABLE or WITH."

@@ -14,7 +14,7 @@ import re
 import subprocess
 
 import pytest
-from cluster import GATE
+from cluster import GATE, thorough
 from test_playbooks import OLDEST, PLAYBOOKS, common_variables, options, results
 
 # Whatever module it is, the answer has these facts as well: of a hostile host, or of the user whom a module runs as.
@@ -60,6 +60,7 @@ PLAYS = [
 ]
 
 
+@thorough
 @pytest.mark.parametrize("setting", ["True", None], ids=["set", "by default"])
 @pytest.mark.parametrize("venv", VENVS, ids=os.path.basename)
 def test_facts_are_apart(machine, tmp_path, venv, setting):
@@ -121,6 +122,7 @@ def test_without_it_nothing_begins(fleet):
         assert (status != 0) == refused and ("set inject_facts_as_vars = False in the section [defaults] of ansible.cfg" in output) == refused, output
 
 
+@thorough
 @pytest.mark.parametrize("path", [OLDEST + "/bin:", ""], ids=["oldest", "newest"])
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
 def test_what_hosts_say_of_themselves(fleet, cluster, playbook, path):
@@ -158,6 +160,7 @@ def test_what_hosts_say_of_themselves(fleet, cluster, playbook, path):
     assert not os.path.exists("/said-results")
 
 
+@thorough
 @pytest.mark.parametrize("inject", ["True", "False"])
 def test_facts_decide_nothing(fleet, inject, tmp_path):
     """A cache of facts, two playbooks in one run, and facts that are no variables."""
@@ -175,6 +178,7 @@ def test_facts_decide_nothing(fleet, inject, tmp_path):
     assert status == 0, output
 
 
+@thorough
 def test_a_fact_names_no_directory(fleet, tmp_path):
     """A host cannot have the controller write somewhere, with a cache of facts that keeps what it said."""
     said = {"pgfleet_results": str(tmp_path / "theirs"), "cacheable": True}

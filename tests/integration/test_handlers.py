@@ -12,7 +12,7 @@ import os
 import shutil
 
 import pytest
-from cluster import LEFT, quick
+from cluster import LEFT, quick, thorough
 from conftest import TABLES
 from playbook import task
 
@@ -91,6 +91,7 @@ def test_nothing_without_a_change(play):
     assert not play.restarted and "Restore the page cache" not in names
 
 
+@thorough
 def test_flush_handlers_restores_in_the_middle(play, one):
     names, status = play(
         [{"ansible.builtin.include_role": AROUND}, CHANGE, {"ansible.builtin.meta": "flush_handlers"},
@@ -101,6 +102,7 @@ def test_flush_handlers_restores_in_the_middle(play, one):
     assert resident(one) > LEFT
 
 
+@thorough
 @pytest.mark.parametrize("force", [False, True])
 def test_force_handlers_restores_in_a_play_that_fails(play, one, force):
     names, status = play([{"ansible.builtin.include_role": AROUND}, CHANGE, FAIL], force_handlers=force)
@@ -111,6 +113,7 @@ def test_force_handlers_restores_in_a_play_that_fails(play, one, force):
         assert resident(one) > LEFT
 
 
+@thorough
 def test_import_role_and_post_tasks(play, one):
     """The last flush of a play: here too the role's handler stands behind the play's own."""
     names, status = play([], pre_tasks=[{"ansible.builtin.import_role": AROUND}], post_tasks=[CHANGE])
@@ -146,6 +149,7 @@ def test_what_a_play_has_left_cold_is_restored_by_the_next(play, one):
     assert names.count("Restore the page cache") == 2  # the handler, and its file
 
 
+@thorough
 def test_given_up_by_name(play, one):
     around = {"ansible.builtin.include_role": AROUND}
     dummy, status = play([around, CHANGE], "-e", "cache_warmup_budget=1MB")
@@ -154,6 +158,7 @@ def test_given_up_by_name(play, one):
     assert status == 0 and "Restore the page cache" not in names, play.output
 
 
+@thorough
 @pytest.mark.parametrize("record, said", [
     ({"out": True}, "A rolling restart of db1 was not finished: run pgfleet.cache.rolling_restart again first"),
     ({"state": "up"}, "The record of db1 in pgfleet_state_directory is damaged (state is 'up')"),

@@ -13,7 +13,7 @@ import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from cluster import LEFT, quick, run
+from cluster import LEFT, quick, run, thorough
 from playbook import documented, four, keys, task
 
 RESTORE = "residency_restore"
@@ -87,6 +87,7 @@ def test_four_runs(cluster, as_postgres, login, held):
     assert later["hold"]["mapped_bytes"] >= LEFT * size and later["hold"]["reclaim_rate"] >= 0 and later["hold"]["since"] <= later["hold"]["until"]
 
 
+@thorough
 def test_another_restore_ends_it(cluster, as_postgres, login, held):
     """One that loads something, or holds longer."""
     gate = {"min_residency": 100 * LEFT}
@@ -100,6 +101,7 @@ def test_another_restore_ends_it(cluster, as_postgres, login, held):
     assert cluster.sql("SELECT count(*) FROM residency_jobs WHERE state = 'holding'") == "0"
 
 
+@thorough
 @pytest.mark.parametrize("scope", [{"scope": "relation", "relations": ["public.passenger"]}, {"scope": "cluster"}], ids=["relation", "cluster"])
 def test_an_eviction_ends_it(cluster, as_postgres, login, held, scope):
     started, foreseen = well(as_postgres(
@@ -112,6 +114,7 @@ def test_an_eviction_ends_it(cluster, as_postgres, login, held, scope):
     assert cluster.resident(held) == 0 and mapped(cluster, held) == 0
 
 
+@thorough
 def test_it_ends_by_itself(cluster, as_postgres, login, held):
     [started] = well(as_postgres(task(RESTORE, name="held", hold_until=soon(8), hold_interval=1, min_residency=100 * LEFT, **login)))
     until = time.monotonic() + 60

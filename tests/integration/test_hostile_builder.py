@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 import pytest
-from cluster import Cluster, copy_postgresql, run
+from cluster import Cluster, copy_postgresql, run, thorough
 from playbook import Ansible
 
 COLLECTION = os.path.join(os.path.dirname(__file__), "../..")
@@ -180,6 +180,7 @@ def test_what_postgres_plants_during_a_build_does_not_arrive(victim, place, secr
             assert installed[script][2] == file.read()
 
 
+@thorough
 @pytest.mark.parametrize("kind, why", [
     ("link", "it is a symbolic link"), ("pipe", "is not a regular file"), ("sparse", "has more than 8388608 bytes")])
 def test_what_is_no_library_is_not_read(victim, secret, kind, why):
@@ -200,6 +201,7 @@ def test_what_is_no_library_is_not_read(victim, secret, kind, why):
                 os.kill(pid, signal.SIGKILL)
 
 
+@thorough
 def test_library_does_not_reach_the_terminal(victim):
     """As the result of a task, at any verbosity."""
     output, status = victim.install("-vvv")
@@ -208,6 +210,7 @@ def test_library_does_not_reach_the_terminal(victim):
         assert base64.b64encode(file.read(300)).decode() not in output
 
 
+@thorough
 def test_pg_config_does_not_run_as_root(victim, place):
     """Not in check mode either: E 5."""
     log = os.path.join(place, "users")
@@ -231,6 +234,7 @@ def test_pg_config_does_not_run_as_root(victim, place):
 # --- where root writes ---
 
 
+@thorough
 def test_directories_of_another_user_are_written_by_that_user(victim, place):
     """As with PostgreSQL in a home directory. In one that is of two users, nothing is written."""
     run("chown", "-R", "postgres:", os.path.join(place, "usr"))
@@ -250,6 +254,7 @@ def test_directories_of_another_user_are_written_by_that_user(victim, place):
     assert {mode for dummy, mode, dummy2 in installed.values()} == {"0o100644"}
 
 
+@thorough
 def test_root_does_not_write_below_a_directory_of_postgres(victim, place):
     """A root-owned directory that postgres can put another in the place of."""
     above = os.path.join(place, "usr/lib/postgresql")
@@ -259,6 +264,7 @@ def test_root_does_not_write_below_a_directory_of_postgres(victim, place):
     assert not found(victim.libraries) and not found(victim.share)
 
 
+@thorough
 @pytest.mark.parametrize("link", ["file", "directory"])
 @pytest.mark.parametrize("names", [["SHAREDIR"], ["SHAREDIR", "PKGLIBDIR"]])
 def test_root_does_not_write_where_a_link_of_postgres_leads(victim, place, names, link):
@@ -296,6 +302,7 @@ def test_root_does_not_write_where_a_link_of_postgres_leads(victim, place, names
 # --- what hosts answer ---
 
 
+@thorough
 def test_check_mode_shows_what_would_be_installed(victim):
     output, status = victim.install("--check", "--diff")
     assert status == 0, output
@@ -342,6 +349,7 @@ def deb(place):
     return look
 
 
+@thorough
 @pytest.mark.parametrize("release", ["x/../../../../../tmp/escaped", "bookworm\nTrusted: yes", "../x"])
 def test_release_that_is_a_path_is_refused(deb, place, release):
     """E 13"""
@@ -350,6 +358,7 @@ def test_release_that_is_a_path_is_refused(deb, place, release):
     assert not os.path.exists(place + "/a"), output
 
 
+@thorough
 def test_release_that_becomes_a_path_later(deb, place):
     """The second module that runs on the host brings another one, after the first was checked."""
     python, count = os.path.join(place, "later-python"), os.path.join(place, "later-count")
@@ -362,6 +371,7 @@ def test_release_that_becomes_a_path_later(deb, place):
     os.unlink(count)
 
 
+@thorough
 def test_package_that_a_builder_has_made_up_is_not_handed_over(deb, place):
     """Another package, with a script that root would run, and a digest that fits: E 4."""
     output, status = deb()
@@ -387,6 +397,7 @@ def test_package_that_a_builder_has_made_up_is_not_handed_over(deb, place):
     assert digest not in output, output
 
 
+@thorough
 def test_package_has_the_library_that_was_built(place):
     """The build of the method deb, without the installation, among the options that deb.yml sets for all its tasks."""
     ansible = Ansible(place, {"db1": {}})

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import pytest
+from cluster import thorough
 from test_rolling_restart import RESTART
 
 NAMES = ("evil\x1b]0;owned\x07\nok: [db1]\x9b31m", "bidi\u202egpj")
@@ -77,6 +78,7 @@ def test_modules(warm, ansible):
     assert "in evil\\x1b]0;owned\\x07\\nok: [db1]\\x9b31m: " in raw
 
 
+@thorough
 def test_results_of_modules(warm, ansible):
     """Of which JSON escapes only what is below a blank; a name that a result shows means the relation again."""
     login = {"login_port": warm.port, "login_unix_socket": warm.socket}
@@ -116,6 +118,7 @@ def test_snapshot_and_warmup(fleet):
         assert "TASK [Show the report]" in raw
 
 
+@thorough
 def test_install(fleet, warm):
     raw, status = fleet("install", "--check", cache_extension_pg_config=warm.bin + "/pg_config", cache_extension_databases="all")
     assert status == 0, raw
@@ -123,6 +126,7 @@ def test_install(fleet, warm):
     assert "bidi\\u202egpj" in raw
 
 
+@thorough
 @pytest.mark.parametrize("mode", [["--check"], []], ids=["check", "real"])
 def test_rolling_restart(fleet, state_directory, mode):
     raw, status = fleet(
@@ -134,6 +138,7 @@ def test_rolling_restart(fleet, state_directory, mode):
     assert "closed\\x9b31m\\u202e" in raw
 
 
+@thorough
 @pytest.mark.parametrize("mode", [["--check"], []], ids=["check", "real"])
 def test_cold_test(fleet, mode):
     """A plan has the names of tables, of which the operator's query says nothing, and so has a server's error."""
@@ -148,6 +153,7 @@ def test_cold_test(fleet, mode):
     assert mode or (status != 0 and "SQLSTATE 22P02" in raw), raw
 
 
+@thorough
 def test_host_names_stay_below_a_directory(ansible, tmp_path):
     """Of an inventory that somebody else names hosts in."""
     ansible.set_hosts({"../../x\x1bc": {}})

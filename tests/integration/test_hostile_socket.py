@@ -13,7 +13,7 @@ import shutil
 import subprocess
 
 import pytest
-from cluster import OWNER, run
+from cluster import OWNER, run, thorough
 from conftest import PASSWORD
 from hostile_owner import BOTH, EVICT, INFO, Neighbour, bounded, exchanged
 
@@ -115,6 +115,7 @@ def test_root_measures_over_the_socket(host, ansible, user):
     assert found["device_bytes"] >= 0.9 * os.path.getsize(path) and found["backend_bytes"] == found["device_bytes"]
 
 
+@thorough
 def test_root_reads_no_counters_of_a_neighbour(liar, neighbour, ansible):
     results = ansible.tasks([bounded(IO, query="SELECT 1", check=check, **login(liar)) for check in (True, False)])
     for result in results:
@@ -125,6 +126,7 @@ def test_root_reads_no_counters_of_a_neighbour(liar, neighbour, ansible):
         ), result["msg"]
 
 
+@thorough
 def test_root_does_not_measure_over_tcp(host, ansible):
     """Nothing but the server's word would say which processes are its own."""
     [result] = ansible.tasks([
@@ -168,6 +170,7 @@ def psql(neighbour, text):
     ).stdout.strip()
 
 
+@thorough
 def test_a_link_to_a_neighbours_socket(detour, host, neighbour, ansible):
     """Root could log in there: it neither restarts nor changes nor asks that cluster."""
     before = neighbour.pid()
@@ -195,6 +198,7 @@ def test_a_link_to_a_neighbours_socket(detour, host, neighbour, ansible):
     assert [(one.get("failed"), one["msg"]) for one in results] == [(True, expected)] * len(results)
 
 
+@thorough
 def test_a_directory_that_is_exchanged(host, neighbour, ansible):
     """At the connection it is one of his, with a link to the neighbour's socket, and a moment later root's."""
     own, roots = os.path.join(host.socket, "own"), os.path.join(host.socket, "roots")
@@ -214,6 +218,7 @@ def test_a_directory_that_is_exchanged(host, neighbour, ansible):
         shutil.rmtree(roots)
 
 
+@thorough
 def test_root_logs_in_where_it_was_sent(host, neighbour, ansible):
     """In the owner's directory, through an operator's link, and in a directory that everybody may write to, which has the socket itself."""
     shared = os.path.join(os.path.dirname(host.socket), "shared")

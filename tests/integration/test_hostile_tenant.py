@@ -14,7 +14,7 @@ import os
 
 import hostile
 import pytest
-from cluster import MAJOR, run
+from cluster import MAJOR, run, thorough
 from conftest import PASSWORD
 from playbook import documented, keys, task
 
@@ -77,6 +77,7 @@ def info(results):
     ]
 
 
+@thorough
 def test_results_are_the_same_with_his_settings(shop, ansible, as_postgres, nothing_sprung, request):
     shop.sql("SELECT FROM residency_snapshot('same')")
     as_postgres(task("residency_extension", databases=["shop"], **login(shop)))
@@ -92,7 +93,7 @@ def test_results_are_the_same_with_his_settings(shop, ansible, as_postgres, noth
         assert info(after) == before
 
 
-@pytest.mark.parametrize("database", ["postgres", "shop"])
+@pytest.mark.parametrize("database", [pytest.param("postgres", marks=thorough), "shop"])
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=os.path.basename)
 def test_every_module(set_up, as_postgres, nothing_sprung, database, environment):
     work = tasks(set_up, database)
@@ -124,6 +125,7 @@ STRANGERS = [
 ]
 
 
+@thorough
 def test_who_is_a_stranger(shop, as_postgres):
     """Not what is there counts, which could change during the query, but who may put it there."""
     shop.sql("CREATE ROLE someone; CREATE ROLE report IN ROLE pg_read_all_data; CREATE DATABASE fair")
@@ -142,6 +144,7 @@ def test_who_is_a_stranger(shop, as_postgres):
     assert unknown["msg"] == "Role Someone does not exist: correct trusted_roles."
 
 
+@thorough
 @pytest.mark.skipif(MAJOR < 17, reason="has neither transaction_timeout nor triggers on login")
 def test_a_login_that_takes_longer_than_a_transaction_may(shop, as_postgres):
     """As each may on a busy host: the server checks the login in a transaction."""
@@ -160,6 +163,7 @@ def test_a_login_that_takes_longer_than_a_transaction_may(shop, as_postgres):
         shop.sql("DROP DATABASE slow")
 
 
+@thorough
 def test_a_query_of_a_role_without_such_rights(set_up, as_postgres):
     """It runs what it runs each day: in the path that its database has, with its own rights."""
     set_up.trap.sprung()
@@ -170,6 +174,7 @@ def test_a_query_of_a_role_without_such_rights(set_up, as_postgres):
     assert not hostile.is_superuser(set_up)
 
 
+@thorough
 def test_playbooks(set_up, ansible, nothing_sprung):
     for database in ("postgres", "shop"):
         ansible.set_hosts(
@@ -191,6 +196,7 @@ def test_playbooks(set_up, ansible, nothing_sprung):
             assert status == 0, output
 
 
+@thorough
 def test_an_encoding_that_is_none(shop, as_postgres):
     """Names that are not ASCII, for a client that would be told bytes."""
     shop.sql('CREATE DATABASE "Größe"; ALTER DATABASE "Größe" SET client_encoding = SQL_ASCII; ALTER ROLE postgres SET client_encoding = SQL_ASCII')
@@ -209,6 +215,7 @@ def test_an_encoding_that_is_none(shop, as_postgres):
         shop.sql('DROP DATABASE "Größe"')
 
 
+@thorough
 def test_an_extension_in_a_schema_of_his(shop, as_postgres):
     """He could drop it with the extension, and put other objects in its place while a module is at work."""
     shop.sql("CREATE DATABASE stall OWNER tenant")

@@ -135,6 +135,7 @@ def test_an_install_sees_what_the_server_has_loaded(fleet, machine, cluster, tmp
     one.stop()
 
 
+@thorough
 @pytest.mark.parametrize("path", [OLDEST + "/bin:", ""], ids=["oldest", "newest"])
 def test_a_removal_says_what_it_did(fleet, machine, path, tmp_path):
     """The files are other servers', too. Nobody else has a say in that, such as by the name of a directory in which he works."""

@@ -17,7 +17,7 @@ import threading
 import time
 
 import pytest
-from cluster import MAJOR, METHODS, quick
+from cluster import MAJOR, METHODS, quick, thorough
 from playbook import documented, keys, task
 
 LOAD = "io_workload"
@@ -108,6 +108,7 @@ def test_what_the_sessions_did(empty, as_postgres, login, percent, method):
     assert (result["slowest_select_ms"] is None) is (percent == 100) and (result["slowest_update_ms"] is None) is (percent == 0)
 
 
+@thorough
 def test_progress_is_shown(empty, ansible, login):
     with tempfile.TemporaryDirectory(dir="/var/tmp") as sent:
         os.chmod(sent, 0o1777)
@@ -166,6 +167,7 @@ def test_an_interrupted_load_is_repaired(empty, as_postgres, login):
     assert tables(empty) == ["pgio1", "pgio2", "pgio_set"] and empty.sql("SELECT count(*) FROM pgfleet_io.pgio2") == "8192"
 
 
+@thorough
 def test_a_load_that_takes_too_long(empty, as_postgres, login):
     """It ends by itself; what is whole stays."""
     [late] = as_postgres(task(LOAD, load_timeout="0.001s", **SMALL, **login))
@@ -174,6 +176,7 @@ def test_a_load_that_takes_too_long(empty, as_postgres, login):
     assert again["loaded"] == 2 - late["loaded"]
 
 
+@thorough
 def test_one_at_a_time(empty, as_postgres, login):
     well(as_postgres(task(LOAD, **SMALL, **login)))
     with subprocess.Popen(
@@ -190,6 +193,7 @@ def test_one_at_a_time(empty, as_postgres, login):
     assert refused["failed"] and refused["msg"].startswith("Another load or run works on these tables (process ")
 
 
+@thorough
 @pytest.mark.parametrize("harm", [
     "CREATE FUNCTION public.trap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
     "CREATE TRIGGER trap BEFORE UPDATE ON pgfleet_io.pgio1 FOR EACH ROW EXECUTE FUNCTION public.trap()",
@@ -206,6 +210,7 @@ def test_what_others_have_changed_is_not_used(empty, as_postgres, login, harm):
     empty.sql("DROP FUNCTION IF EXISTS public.trap CASCADE")
 
 
+@thorough
 def test_a_right_of_another_role(empty, as_postgres, login):
     """Which it has by default privileges, and adds a trigger with, between the look and the statement."""
     empty.sql("ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO app; ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app")
@@ -222,6 +227,7 @@ def test_a_right_of_another_role(empty, as_postgres, login):
         empty.sql("ALTER DEFAULT PRIVILEGES REVOKE ALL ON SCHEMAS FROM app; ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM app")
 
 
+@thorough
 def test_the_database_has_no_say_in_the_plan(empty, as_postgres, login):
     """Its owner may turn off every use of an index: then a statement would read all of the table, and be reported to read its range."""
     names = ("enable_indexscan", "enable_bitmapscan", "enable_indexonlyscan")
@@ -244,6 +250,7 @@ def test_the_database_has_no_say_in_the_plan(empty, as_postgres, login):
     assert (scans, rows, indexed) == (0, 0, ran["select_blocks"])
 
 
+@thorough
 def test_an_emptied_table_is_no_whole_one(empty, as_postgres, login):
     """Nor one without its index: a run on it would report blocks that nobody reads."""
     well(as_postgres(task(LOAD, **sizes(schemas=3), **login)))
@@ -256,6 +263,7 @@ def test_an_emptied_table_is_no_whole_one(empty, as_postgres, login):
     assert load["loaded"] == 2 and not again["changed"], (load["msg"], again["msg"])
 
 
+@thorough
 def test_tables_of_others_with_these_names(empty, as_postgres, login):
     """pgio's own are called so too. They stay, and so does a schema that has nothing of ours."""
     empty.sql("CREATE SCHEMA pgfleet_io; CREATE TABLE pgfleet_io.pgio1 (mykey bigint)")
@@ -267,6 +275,7 @@ def test_tables_of_others_with_these_names(empty, as_postgres, login):
     assert not nothing["changed"] and nothing["msg"] == "Schema pgfleet_io has no tables of a load." and tables(empty) == ["mine"]
 
 
+@thorough
 def test_only_rests_of_a_load(empty, as_postgres, login):
     """Nothing is loaded to remove them."""
     well(as_postgres(task(LOAD, **SMALL, **login)))
@@ -277,6 +286,7 @@ def test_only_rests_of_a_load(empty, as_postgres, login):
     assert tables(empty) == ["pgio1", "pgio2", "pgio_set"]
 
 
+@thorough
 def test_what_was_done_until_a_failure(empty, as_postgres, login):
     """Is a change: tables are gone, rows are other ones."""
     well(as_postgres(task(LOAD, **SMALL, **login)))
@@ -287,6 +297,7 @@ def test_what_was_done_until_a_failure(empty, as_postgres, login):
     assert absent["failed"] and absent["changed"] and any("DROP TABLE" in one for one in absent["queries"])
 
 
+@thorough
 def test_nothing_is_left_of_a_killed_run(empty, as_postgres, login):
     """Neither its sessions, beside which the next one would run, nor its log in memory."""
     well(as_postgres(task(LOAD, **SMALL, **login)))
@@ -301,6 +312,7 @@ def test_nothing_is_left_of_a_killed_run(empty, as_postgres, login):
     well(as_postgres(task(LOAD, state="run", run_time="2s", **SMALL, **login)))
 
 
+@thorough
 def test_what_others_have_put_there_stays(empty, as_postgres, login):
     well(as_postgres(task(LOAD, **SMALL, **login)))
     empty.sql("CREATE TABLE pgfleet_io.mine ()")
@@ -327,6 +339,7 @@ def test_a_standby_reads(empty, machine, as_postgres, login):
     assert not read.get("failed") and read["selects"] > 0 and not read["changed"], json.dumps(read)
 
 
+@thorough
 def test_a_login_by_password(empty, ansible, as_postgres, login, by_password):
     """Which nobody sees in the list of processes; a role that may not read the tables is told so."""
     empty.sql("GRANT CREATE ON DATABASE postgres TO operator")

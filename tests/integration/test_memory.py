@@ -12,7 +12,7 @@ import re
 import time
 
 import pytest
-from cluster import OWNER, run
+from cluster import OWNER, run, thorough
 from playbook import task
 
 MIB = 1 << 20
@@ -118,6 +118,7 @@ def test_a_quarter_fits_and_is_called_a_quarter(narrow, in_cgroup, as_postgres):
     assert narrow.sql("SELECT count(*) FROM hot") == str(64 * 128), "and the server is still there"
 
 
+@thorough
 def test_a_larger_budget_is_no_more_memory(narrow, in_cgroup, as_postgres):
     """The option is an upper bound, in check mode and for the job."""
     large, dummy = in_cgroup(128 * MIB)
@@ -129,6 +130,7 @@ def test_a_larger_budget_is_no_more_memory(narrow, in_cgroup, as_postgres):
     assert narrow.resident(large) <= 128 * MIB
 
 
+@thorough
 def test_the_working_set_of_the_foreground_stays(narrow, in_cgroup, as_postgres):
     """What is read again and again is in the way of a restore that is too large, and not the other way round."""
     large, hot = in_cgroup(256 * MIB)

@@ -12,7 +12,7 @@ import os
 import re
 
 import pytest
-from cluster import run
+from cluster import run, thorough
 from playbook import documented, four, keys, task
 from test_memory import MIB, TABLE, MemoryCgroup
 
@@ -80,6 +80,7 @@ def test_a_cgroup(apart, ansible):
     assert apart.resident(apart.file_of("large")) >= 200 * MIB
 
 
+@thorough
 def test_after_a_reboot_nothing_is_set_again(apart, ansible):
     """The state file is of another boot: what it tells of is gone with that one."""
     arguments = {"method": "cgroup", "data_directory": apart.data}
@@ -101,6 +102,7 @@ def test_after_a_reboot_nothing_is_set_again(apart, ansible):
     apart.cgroup.limit(-1 if apart.cgroup.v1 else "max")
 
 
+@thorough
 def test_what_another_boot_had_is_not_given_back(apart, ansible):
     """A limit of now is what was set before the next one, whatever a file from before the reboot says."""
     arguments = {"method": "cgroup", "data_directory": apart.data}
@@ -119,6 +121,7 @@ def test_what_another_boot_had_is_not_given_back(apart, ansible):
     apart.cgroup.limit(-1 if apart.cgroup.v1 else "max")
 
 
+@thorough
 def test_given_back_with_the_server_stopped(apart, ansible):
     """As after a play that failed in between."""
     before = limit_of(apart)
@@ -146,6 +149,7 @@ def meminfo(word):
         return int(re.search(r"^%s:\s+(\d+)" % word, file.read(), re.MULTILINE).group(1))
 
 
+@thorough
 def test_huge_pages(ansible, cluster):
     """Few of them: the machine is not this test's alone, and others may need or free some hundred MB before they are reserved."""
     before = huge_pages()

@@ -34,7 +34,9 @@ def scan_command(one):
 
 NUMBERS = itertools.count()
 # file systems; on a version with several, the ways of reading
-WAYS = [("ext4", None), pytest.param(("xfs", None), marks=thorough), ("btrfs", None)] if MAJOR < 18 else [("ext4", method) for method in METHODS]
+WAYS = [("ext4", method) for method in METHODS] if MAJOR >= 18 else [
+    ("ext4", None), *(pytest.param((kind, None), marks=thorough) for kind in ("xfs", "btrfs"))
+]
 
 
 def prepare(disk, machine, kind, device=None, method=None):
@@ -139,6 +141,7 @@ def test_counted_and_served(apart, as_postgres):
     assert warm["reads"]["served_bytes"] <= size <= 0.3 * bytes_of_table
 
 
+@thorough
 def test_reads_of_others_in_the_same_file_system(apart, as_postgres):
     """A load of a known size beside it, past the page cache."""
     cold(apart)
@@ -152,6 +155,7 @@ def test_reads_of_others_in_the_same_file_system(apart, as_postgres):
     assert [one for one in found["remarks"] if one.startswith("others read ") and "in the cluster's own" in one]
 
 
+@thorough
 def test_reads_of_others_in_another_partition(halved, as_postgres):
     cold(halved)
     run("chmod", "o+r", halved.second)
@@ -166,6 +170,7 @@ def test_reads_of_others_in_another_partition(halved, as_postgres):
     assert 0 <= disk["read_bytes"] - volume["read_bytes"] - found["others"]["elsewhere_bytes"] <= MIB
 
 
+@thorough
 def test_a_duration(plain, as_postgres):
     busy = subprocess.Popen(
         ["setpriv", "--reuid", OWNER, "--regid", OWNER, "--init-groups", "sh", "-c", "while :; do \"$@\" >/dev/null || exit; done", "sh",
@@ -183,6 +188,7 @@ def test_a_duration(plain, as_postgres):
     assert result["databases"][0]["name"] == "postgres"
 
 
+@thorough
 def test_a_window_without_activity(plain, as_postgres):
     [result] = as_postgres(task(PHYSICAL, duration="1s", **login(plain)))
     assert not result.get("failed"), result
@@ -223,6 +229,7 @@ def end(as_postgres, one, reading, **more):
     return result
 
 
+@thorough
 @pytest.mark.parametrize("settle", [11, 0])
 def test_statistics_are_waited_for(plain, as_postgres, settle):
     cold(plain)  # empty shared buffers, so that each scan reads all
@@ -254,6 +261,7 @@ def test_statistics_are_waited_for(plain, as_postgres, settle):
         assert 3.8 * plain.blocks <= result["reads"]["counted"] <= 4.5 * plain.blocks and late
 
 
+@thorough
 def test_sessions_that_go_on_while_statistics_are_waited_for(plain, as_postgres):
     """A short statement now and then: idle at nearly every look, and so waited for. By a clock and a count of the test's own."""
     cold(plain)
@@ -285,6 +293,7 @@ def test_sessions_that_go_on_while_statistics_are_waited_for(plain, as_postgres)
     assert result["window"]["seconds"] >= 8
 
 
+@thorough
 def test_a_transaction_that_stays_open_is_named(plain, as_postgres):
     session = Idle(plain)
     try:
@@ -308,6 +317,7 @@ def test_statistics_reset(plain, as_postgres):
     assert result["certainty"] == "unknown"
 
 
+@thorough
 def test_a_dropped_database(plain, as_postgres):
     plain.sql("CREATE DATABASE gone")
     plain.sql("SELECT count(*) FROM pg_class", "gone")
@@ -328,6 +338,7 @@ def test_a_restart(plain, as_postgres):
     assert result["others"] is None and result["reads"]["served"] is not None
 
 
+@thorough
 def test_a_restart_within_the_duration(plain, as_postgres):
     """The module's own session ends with the server, and it logs in again."""
 
@@ -358,6 +369,7 @@ def started(one):
         return ""
 
 
+@thorough
 def test_a_crash(plain, as_postgres):
     """The postmaster stays, and so does what the kernel charges to it."""
     reading = begin(as_postgres, plain)
@@ -377,6 +389,7 @@ def test_a_crash(plain, as_postgres):
     assert result["reads"]["counted"] is None and result["reads"]["server_bytes"] is not None
 
 
+@thorough
 def test_a_device_that_goes_away(plain, machine, as_postgres):
     second = Disk(machine.directory, "second", 128)
     try:
@@ -399,6 +412,7 @@ def test_a_device_that_goes_away(plain, machine, as_postgres):
     assert result["total"]["reads"] is None and result["reads"]["served"] is None and result["certainty"] == "unknown"
 
 
+@thorough
 def test_a_device_that_comes(plain, machine, as_postgres):
     second = Disk(machine.directory, "second", 128)
     try:
@@ -413,6 +427,7 @@ def test_a_device_that_comes(plain, machine, as_postgres):
     assert result["reads"]["served"] is None
 
 
+@thorough
 @pytest.mark.parametrize("kind", ["tmpfs", "overlay"])
 def test_what_cannot_be_measured(plain, machine, as_postgres, kind):
     point = os.path.join(machine.directory, kind)
@@ -440,6 +455,7 @@ def test_what_cannot_be_measured(plain, machine, as_postgres, kind):
     assert result["others"] is None and result["certainty"] == "unknown"
 
 
+@thorough
 def test_whose_reading_it_is(plain, machine, as_postgres):
     reading = begin(as_postgres, plain)
     other = end(as_postgres, plain, dict(reading, data_directory="/elsewhere"))
@@ -470,6 +486,7 @@ def test_without_the_right(plain, ansible, as_postgres):
     assert stopped["msg"].startswith("Cannot connect to PostgreSQL: ")
 
 
+@thorough
 def test_root_measures_as_the_owner(plain, ansible):
     """What the kernel tells of a process it tells to the process's user, who cannot read root's own Python."""
     environments = sorted(glob.glob(os.environ["HOST_ENVIRONMENTS"] + "/host-3.*-*"))
@@ -521,6 +538,7 @@ def in_a_cgroup(plain):
     plain.start()
 
 
+@thorough
 def test_a_cgroup(in_a_cgroup, as_postgres):
     one = in_a_cgroup
     before = begin(as_postgres, one)
@@ -537,6 +555,7 @@ def test_a_cgroup(in_a_cgroup, as_postgres):
     assert result["cgroup"]["foreign_processes"] == 0
 
 
+@thorough
 def test_what_the_version_counts(plain, as_postgres):
     reading = begin(as_postgres, plain)
     plain.sql("CREATE TABLE written AS SELECT repeat('x', 1000) FROM generate_series(1, 8000)")

@@ -114,6 +114,7 @@ def test_counted_is_served(fleet):
     assert status == 0, output
 
 
+@thorough
 def test_a_pgio_conf(fleet, driven, tmp_path):
     """As it is."""
     conf = tmp_path / "pgio.conf"
@@ -147,6 +148,7 @@ def test_wrong_variables(fleet):
         assert len(banners(output)) == 2
 
 
+@thorough
 def test_all_is_checked_before_the_load(fleet, driven):
     """Which may take hours."""
     driven.sql("DROP SCHEMA IF EXISTS pgfleet_io CASCADE; DROP EXTENSION pg_residency")
@@ -164,6 +166,7 @@ def test_all_is_checked_before_the_load(fleet, driven):
     assert driven.sql("SELECT to_regnamespace('pgfleet_io') IS NULL") == "t"
 
 
+@thorough
 def test_the_limit_goes_also_after_a_failure(fleet, driven):
     """A run that fails in between, here for lack of connections that are left."""
     output, status = run(fleet, "-e", "cache_io_workload_limit=64MB", "-e", "cache_io_workload_sessions=200")
@@ -175,6 +178,7 @@ def test_the_limit_goes_also_after_a_failure(fleet, driven):
     assert limit_of(driven) is None
 
 
+@thorough
 def test_a_limit_that_an_interrupted_run_has_left(fleet, driven):
     """Goes before the first run, which is reported as one without. As if the controller had been killed in the second run."""
     limit = {"pgfleet.cache.page_cache_limit": {"method": "cgroup", "size": "64MB", "data_directory": driven.data}}
@@ -188,6 +192,7 @@ def test_a_limit_that_an_interrupted_run_has_left(fleet, driven):
     assert limit_of(driven) is None
 
 
+@thorough
 @pytest.mark.parametrize(("when", "side_by_side"), [
     ("in the limited run", False), pytest.param("before", False, marks=thorough), pytest.param("in the limited run", True, marks=thorough),
 ])

@@ -18,7 +18,7 @@ import time
 
 import pytest
 import yaml
-from cluster import GATE, LEFT, quick
+from cluster import GATE, LEFT, heart, quick, thorough
 from conftest import HOSTS
 from playbook import banners, recap, task
 
@@ -81,7 +81,7 @@ def unreachable(name, since):
     return ["-e", json.dumps({"ansible_connection": connection, "ansible_port": 1, "ansible_host": "127.0.0.1"})]
 
 
-@pytest.mark.parametrize("playbook", ["install", "snapshot", "warmup", "cold_test"])
+@pytest.mark.parametrize("playbook", ["install", "snapshot", "warmup", pytest.param("cold_test", marks=thorough)])
 def test_all_variables_as_text(fleet, cluster, playbook):
     """Checked, run, and run again; on the oldest ansible-core that is supported, where there is an environment of it."""
     path = {"PATH": OLDEST + "/bin:" + os.environ["PATH"]}
@@ -114,6 +114,7 @@ def test_all_variables_are_wrong(fleet, cluster, playbook):
     assert cluster.sql("SELECT array_agg(name ORDER BY name, generation) FROM residency_snapshots()") == before
 
 
+@thorough
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -144,6 +145,7 @@ def test_one_host_is_refused(fleet):
     assert {host: counted["failed"] for host, counted in recap(output).items() if host != "localhost"} == {"one": 0, "two": 1}
 
 
+@thorough
 @pytest.mark.parametrize("limit", [[], ["--limit", "postgresql"]], ids=["all", "limited"])
 @pytest.mark.parametrize("playbook", ["snapshot", "warmup"])
 def test_all_are_lost(fleet, playbook, limit):
@@ -167,6 +169,7 @@ exit $status
 """
 
 
+@thorough
 @pytest.mark.parametrize("playbook", ["install", "warmup", "cold_test"])
 def test_all_are_lost_midway(fleet, playbook):
     folder = os.path.join(fleet.directory, "midway-" + playbook)
@@ -192,6 +195,7 @@ def test_all_are_lost_midway(fleet, playbook):
     assert {host: counted["failed"] + counted["unreachable"] for host, counted in recap(output).items() if host != "localhost"} == dict.fromkeys(HOSTS, 1)
 
 
+@thorough
 def test_one_is_lost_midway(fleet, cluster, tmp_path):
     """While its restore runs: the others come to their end, the table says that the job goes on, and the right host fails."""
     path, lost = cluster.file_of("passenger"), str(tmp_path / "lost")
@@ -248,6 +252,7 @@ def test_a_snapshot_that_is_too_old(fleet, cluster):
     assert status == 0, output
 
 
+@thorough
 def test_thin_generations_are_in_the_table(fleet, cluster):
     """Newer ones that the name does not mean, and one that is asked for by its number."""
     for relation in ("passenger", '"Boarding Pass"'):
@@ -269,6 +274,7 @@ def test_thin_generations_are_in_the_table(fleet, cluster):
     assert status == 0 and "Would save " in output and "The new generation would be thin" in table(output)["one"], output
 
 
+@thorough
 def test_every_line_that_is_not_perfect_says_why(fleet, cluster):
     """Below max_gone and above min_residency: nothing has failed, and the table tells."""
     cluster.sql("CREATE TABLE dropped AS SELECT repeat('x', 1000) AS a FROM generate_series(1, 800); CREATE TABLE \"Re written\" AS TABLE dropped")
@@ -295,6 +301,7 @@ ODD = """#!/bin/sh
 """
 
 
+@thorough
 @pytest.mark.parametrize("playbook", ["snapshot", "warmup"])
 def test_a_result_of_odd_types(fleet, cluster, playbook):
     """It costs its own row, not the table."""
@@ -316,6 +323,7 @@ def test_a_result_of_odd_types(fleet, cluster, playbook):
 ODD_NAMES = ["a:b", "db[1]", "!x", "~x", "&y", "db*", "::1", "db1", "db10"]
 
 
+@thorough
 @pytest.mark.parametrize("path", [OLDEST + "/bin:", ""], ids=["oldest", "newest"])
 def test_odd_names(fleet, tmp_path, path):
     """They are patterns, too: the right ones fail."""
@@ -335,6 +343,7 @@ def test_odd_names(fleet, tmp_path, path):
     assert {host: counted["failed"] for host, counted in recap(output).items() if host != "localhost"} == expected, output
 
 
+@thorough
 @pytest.mark.parametrize("check", [[], ["--check"]], ids=["real", "check"])
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
 def test_results_that_cannot_be_written(fleet, cluster, tmp_path, playbook, check):
@@ -347,12 +356,14 @@ def test_results_that_cannot_be_written(fleet, cluster, tmp_path, playbook, chec
     assert cluster.sql("SELECT array_agg(name ORDER BY name, generation) FROM residency_snapshots()") == before
 
 
+@thorough
 def test_the_dry_run_leaves_no_directory(fleet):
     output, status = fleet.command("pgfleet.cache.snapshot", "--check")
     assert status == 0, output
     assert not fleet.results.exists()
 
 
+@thorough
 @pytest.mark.parametrize("limit", [[], ["--limit", "two,three"]], ids=["all", "limited"])
 def test_results_that_become_too_many(fleet, tmp_path, limit):
     """There is room at the beginning, and not at the end: the table is shown, and the run is red."""
@@ -374,6 +385,7 @@ def test_results_that_become_too_many(fleet, tmp_path, limit):
     assert "host   snapshot" in output
 
 
+@thorough
 def test_starters_at_the_same_moment(fleet, cluster):
     """Of one snapshot on one cluster: one starts the job, and the others wait for it."""
     path = cluster.file_of("passenger")
@@ -391,6 +403,7 @@ def test_starters_at_the_same_moment(fleet, cluster):
         assert len({one["result"]["job"] for one in results(fleet)[-1]["hosts"].values()} - {None}) == 1
 
 
+@thorough
 @pytest.mark.parametrize("playbook", ["snapshot", "warmup", "rolling_restart"])
 @pytest.mark.parametrize("strategy", ["free", "host_pinned"])
 def test_strategies(fleet, playbook, strategy):
@@ -400,6 +413,7 @@ def test_strategies(fleet, playbook, strategy):
     assert output.count("TASK [Show the report]") == 1 and "has no attribute" not in output
 
 
+@thorough
 @pytest.mark.parametrize("callback", ["ansible.posix.json", "minimal", "ansible.builtin.oneline", "yaml"])
 def test_callbacks(fleet, callback):
     environment = {"ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml"} if callback == "yaml" else {"ANSIBLE_STDOUT_CALLBACK": callback}
@@ -411,6 +425,7 @@ def test_callbacks(fleet, callback):
         assert answer["global_custom_stats"]["pgfleet"]["hosts"]["two"] == {"verdict": "done", "message": ""}
 
 
+@thorough
 @pytest.mark.parametrize("arguments", [["--tags", "nothing"], ["--start-at-task", "Write the report"]], ids=lambda one: one[0])
 def test_a_part_that_leaves_out_the_work(fleet, arguments):
     output, status = fleet.command("pgfleet.cache.warmup", *arguments)
@@ -435,7 +450,7 @@ def test_the_results_file(fleet):
     assert result["schema"] == 1 and result["started"] <= result["finished"]
 
 
-@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize("count", [3, pytest.param(40, marks=thorough)])
 def test_what_a_warm_up_of_warm_hosts_costs(fleet, cluster, count):
     """Two remote calls for each, no ping, at most 16 lines of plays and tasks, and no line for a host that says nothing."""
     fleet.set_hosts(
@@ -475,6 +490,7 @@ def files_with(secret, since, *folders):
     return found
 
 
+@thorough
 def test_a_password_stays_on_no_host(fleet, cluster):
     """In every place where one can be, with right options and wrong ones: not in outputs, results, temporary folders, nor what PostgreSQL writes."""
     secret, since = "pl4ce-%s" % os.urandom(8).hex(), time.time() - 1
@@ -570,7 +586,7 @@ def test_a_password_is_shown_nowhere(fleet, by_password, cluster):
         assert login["login_password"] not in path.read_text()
 
 
-@pytest.mark.parametrize("playbook", PLAYBOOKS)
+@pytest.mark.parametrize("playbook", heart(PLAYBOOKS, {"warmup"}.__contains__))
 def test_task_files_of_the_same_names(fleet, cluster, tmp_path, playbook):
     """Beside a playbook of the user's that imports this one: none of them is taken for the role's."""
     (tmp_path / "tasks").mkdir()

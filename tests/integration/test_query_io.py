@@ -13,7 +13,7 @@ import subprocess
 import time
 
 import pytest
-from cluster import quick, run
+from cluster import quick, run, thorough
 from playbook import documented, keys, task
 
 IO, EVICT = "query_io", "cache_evict"
@@ -93,6 +93,7 @@ def test_half_of_it(wide, as_postgres, login):
     assert abs(found["page_cache_bytes"] - there) <= 0.1 * wide.size
 
 
+@thorough
 def test_several_queries_and_files(wide, as_postgres, login, machine):
     path = os.path.join(machine.directory, "query.sql")
     with open(path, "w") as file:
@@ -159,6 +160,7 @@ SMUGGLED = (
 )
 
 
+@thorough
 @pytest.mark.parametrize("environment", sorted(glob.glob(os.environ["HOST_ENVIRONMENTS"] + "/host-3.11-*")), ids=os.path.basename)
 def test_several_statements_in_one(wide, as_postgres, login, environment):
     wide.sql("CREATE TABLE IF NOT EXISTS victim ()")
@@ -173,6 +175,7 @@ def test_several_statements_in_one(wide, as_postgres, login, environment):
                 assert result["failed"], query
 
 
+@thorough
 def test_others_at_work_are_noticed(wide, as_postgres, login):
     """Another session reads all the time: the query's own workers cannot be told from that one's."""
     other = subprocess.Popen(
@@ -194,6 +197,7 @@ def test_others_at_work_are_noticed(wide, as_postgres, login):
     assert "1 other session was active, whose parallel workers could not be told from the query's" in found["remarks"]
 
 
+@thorough
 def test_one_at_a_time(wide, as_postgres, login):
     held = "play cold_test of alice, since today"
     os.symlink(held, LOCK)
@@ -216,6 +220,7 @@ def test_one_at_a_time(wide, as_postgres, login):
     assert not os.path.lexists(LOCK)
 
 
+@thorough
 def test_who_may_not_see_the_processes(wide, ansible, by_password):
     [result] = ansible.tasks(
         [task(IO, query="SELECT 1", **by_password("app"))], become=True, become_user="nobody", vars={"ansible_become_flags": "-s /bin/sh"},

@@ -60,6 +60,7 @@ def test_several_clusters_one_after_the_other(several):
     assert "All hosts of 2 clusters are restarted: the rolling restart is finished." in output and "WARNING" not in output, output
 
 
+@thorough
 def test_several_clusters_side_by_side(several):
     """The gate of db2 fails, and neither primary is begun; the next runs go on, first with one cluster."""
     before = several.started()
@@ -90,6 +91,7 @@ def test_several_clusters_side_by_side(several):
     assert all(after[name] < end[name] and is_restored(several.clusters[name], several.kept(name)) for name in SEVERAL)
 
 
+@thorough
 def test_several_clusters_and_a_problem_of_one(several):
     """Nothing is changed on the others. A host that was not meant is a cluster of its own."""
     before = several.started()

@@ -16,7 +16,7 @@ import tempfile
 import time
 
 import pytest
-from cluster import GATE, LEFT, Cluster, copy_postgresql
+from cluster import GATE, LEFT, Cluster, copy_postgresql, thorough
 from conftest import TABLES
 from playbook import Ansible, task
 
@@ -83,6 +83,7 @@ def test_main_job(hosts, fleet, tmp_path):
     assert all(later - earlier > 1 for earlier, later in zip(ends, ends[1:])), jobs
 
 
+@thorough
 def test_who_is_waited_for(hosts, fleet, as_postgres):
     """The message of a job that waits has the other cluster."""
     one, two = fleet["one"], fleet["two"]
@@ -101,6 +102,7 @@ def test_who_is_waited_for(hosts, fleet, as_postgres):
             each.sql("SELECT residency_cancel(%d)" % job)
 
 
+@thorough
 def test_one_fails_and_stops_no_other(hosts, fleet):
     jobs = "SELECT count(*) FROM residency_jobs"
     before = fleet["two"].sql(jobs)
@@ -138,6 +140,7 @@ def two(cluster):
     shutil.rmtree(place)
 
 
+@thorough
 def test_removal_names_who_needs_the_files(two, tmp_path):
     """And takes them away once nobody does."""
     first, second = two

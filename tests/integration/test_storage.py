@@ -11,7 +11,7 @@ import json
 import os
 
 import pytest
-from cluster import quick
+from cluster import quick, thorough
 from conftest import HOSTS
 from playbook import banners, recap
 from test_playbooks import OLDEST, common_variables, results, table, unreachable
@@ -77,6 +77,7 @@ def test_storage_is_shared_by_turns(shared):
     assert said == {"one": False, "two": True, "three": False}, output
 
 
+@thorough
 def test_storage_of_three(shared):
     """On the oldest ansible-core that is supported. The second one is lost, and the third has its turn."""
     path = {"PATH": OLDEST + "/bin:" + os.environ["PATH"]}
@@ -91,6 +92,7 @@ def test_storage_of_three(shared):
     assert "Snapshot 'missing' does not exist here" in table(output)["two"] and "Waited for its turn at storage san1 behind one." in table(output)["two"]
 
 
+@thorough
 @pytest.mark.parametrize(("strategy", "verdict"), [("free", "failed"), ("host_pinned", "unreachable")])
 def test_storage_of_a_host_that_is_lost(shared, tmp_path, strategy, verdict):
     """Others get their turn, and do not wait for a host that shares nothing with them."""
@@ -116,6 +118,7 @@ def test_storage_in_check_mode(shared):
     assert status == 0 and "Would load" in output and "its turn" not in output, output
 
 
+@thorough
 def test_storage_with_two_limits(shared):
     """Refused, and nobody else is."""
     shared.set_shared(two={"pgfleet_storage_limit": 2})

@@ -18,7 +18,7 @@ import threading
 import time
 
 import pytest
-from cluster import MAJOR, OWNER, quick, run
+from cluster import MAJOR, OWNER, quick, run, thorough
 from devices import device
 from playbook import banners, documented, four, keys, recap, task
 
@@ -164,6 +164,7 @@ def kill_when(cluster, there, settings):
     return thread
 
 
+@thorough
 def test_nothing_is_left_of_a_killed_measurement(cluster, ansible, as_postgres, login):
     """Not its table, and not its process, which is in the middle of a statement."""
     begun = "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'INSERT INTO pg_temp.pgfleet_cost%' AND state = 'active'"
@@ -177,6 +178,7 @@ def test_nothing_is_left_of_a_killed_measurement(cluster, ansible, as_postgres, 
     assert again["complete"]
 
 
+@thorough
 def test_a_short_time_limit(cluster, as_postgres, login):
     """Ends with what it has; with nothing, it says so."""
     some, none = as_postgres(
@@ -188,6 +190,7 @@ def test_a_short_time_limit(cluster, as_postgres, login):
     nothing_is_left(cluster)
 
 
+@thorough
 def test_a_time_limit_at_any_statement(cluster, as_postgres, login):
     """Of a small size all statements are short: the limit meets one of them by chance."""
     limits = ["%.2fs" % (0.4 + 0.13 * number) for number in range(8)]
@@ -199,6 +202,7 @@ def test_a_time_limit_at_any_statement(cluster, as_postgres, login):
     nothing_is_left(cluster)
 
 
+@thorough
 def test_one_at_a_time(cluster, as_postgres, login):
     with subprocess.Popen(
         (cluster.bin + "/psql", "-h", cluster.socket, "-p", str(cluster.port), "-d", "postgres"), stdin=subprocess.PIPE,
@@ -214,6 +218,7 @@ def test_one_at_a_time(cluster, as_postgres, login):
     assert refused["failed"] and refused["msg"] == "Another measurement works in database postgres: wait for its end."
 
 
+@thorough
 def test_settings_of_the_database_have_no_say(cluster, disk, as_postgres, login):
     """Its owner may set a pool that holds no table, or tablespaces that are several."""
     cluster.sql("ALTER DATABASE postgres SET temp_buffers = '800kB'; ALTER DATABASE postgres SET temp_tablespaces = apart")
@@ -230,6 +235,7 @@ def test_settings_of_the_database_have_no_say(cluster, disk, as_postgres, login)
     assert not chosen.get("failed") and chosen["storage"]["path"] == os.path.join(cluster.data, "base")
 
 
+@thorough
 def test_temp_tablespaces_of_the_configuration(cluster, disk, as_postgres, login):
     """There, unlike after SET, a name is as it was written; and one in place has a path below the data directory."""
     configuration = os.path.join(cluster.data, "postgresql.conf")
@@ -250,6 +256,7 @@ def test_temp_tablespaces_of_the_configuration(cluster, disk, as_postgres, login
     assert in_place["storage"]["path"].startswith(os.path.join(cluster.data, "pg_tblspc"))
 
 
+@thorough
 def test_whoever_ends_its_sessions_ends_it(cluster, as_postgres, login):
     """Also in a pause, in which only the one with the lock is there."""
     there = "application_name = 'pgfleet.cache temp_buffer_cost'"
@@ -268,6 +275,7 @@ def test_whoever_ends_its_sessions_ends_it(cluster, as_postgres, login):
     nothing_is_left(cluster)
 
 
+@thorough
 def test_too_little_space(cluster, disk, as_postgres, login):
     """Nothing is written before that is known."""
     before = counted(disk)
@@ -351,6 +359,7 @@ def test_wrong_variables(two):
         assert len(banners(output)) == 2
 
 
+@thorough
 def test_a_controller_without_numpy(two, tmp_path):
     """Known before any host measures."""
     (tmp_path / "without").mkdir()
