@@ -17,34 +17,31 @@ demo: ## a primary and two standbys on this machine: a query cold and restored, 
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-all test-rest test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule
+.PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule
 .PHONY: test-block-devices test-cuts test-packages test-fleet test-cold test-tenant
-test: ## what every change has to pass: all tests below or their heart, and the sum (root); about an hour
-	@HEART=1 MAJORS=18 BESIDE="lint extension fleet" build-tools/test unit sanity molecule majors -- integration
+test: ## what every change has to pass, and the sum of it (root); twenty minutes, on a bare machine thirty
+	@MAJORS=18 build-tools/test lint unit sanity beside molecule then extension beside majors then integration
 
-test-all: ## make test and make test-rest, one after the other (root); three hours
-	@status=0; for half in test test-rest; do $(MAKE) --no-print-directory $$half || status=1; done; \
-	cat build/results/table build/results-rest/table; exit $$status
-
-test-rest: ## what make test leaves out: every variant, scenario and version, but not stress and asan (root)
-	@THOROUGH=only CUTS=6 RESULTS=results-rest BESIDE="tenant majors" build-tools/test packages fleet sanity integration -- block-devices cold
+test-all: ## everything, each variant, scenario and version, but not stress and asan (root); hours
+	@THOROUGH=1 CUTS=6 build-tools/test --once --limit 180 lint unit sanity beside packages fleet then extension molecule beside majors tenant \
+		then integration then block-devices cold
 
 test-quick: ## lint, units, and the heart of each file of the integration tests (root): for work in progress, under 8 minutes
-	@BESIDE=lint build-tools/test unit few
+	@build-tools/test --once lint beside unit then few
 
 test-few: ## the integration tests of make test-quick (root)
 	@build-tools/integration -m quick
 
-test-lint: ## ansible-lint, antsibull, galaxy-importer, ruff, mypy, cppcheck
+test-lint: ## ansible-lint, antsibull, ruff, mypy, cppcheck; THOROUGH=1: galaxy-importer and lintian too
 	@build-tools/lint
 
-test-unit: ## the Python engines, with pytest
+test-unit: ## the Python engines, with pytest, on the controller's Python and the oldest and newest of a host; THOROUGH=1: on all
 	@build-tools/unit
 
-test-sanity: ## ansible-test sanity and units on ansible-core 2.19; THOROUGH=1: 2.18, and 2.20 and 2.21 with Python 3.12; THOROUGH=only: these alone
-	@build-tools/sanity $(if $(filter only,$(THOROUGH)),,development) $(if $(THOROUGH),core-2.18 core-2.20:3.12 core-2.21:3.12)
+test-sanity: ## ansible-test sanity on ansible-core 2.19; THOROUGH=1: 2.18, and 2.20 and 2.21 with Python 3.12 too
+	@build-tools/sanity development $(if $(THOROUGH),core-2.18 core-2.20:3.12 core-2.21:3.12)
 
-test-extension: ## the C extension against PostgreSQL 15, a standby included (root)
+test-extension: ## the C extension against PostgreSQL 15, a standby included; THOROUGH=1: with fuzzing and stress (root)
 	@build-tools/extension
 
 test-stress: ## everything at once: STRESS_SECONDS=60 STRESS_SEED=1 MAJORS=15, a primary and its standby each (root)
@@ -53,10 +50,10 @@ test-stress: ## everything at once: STRESS_SECONDS=60 STRESS_SEED=1 MAJORS=15, a
 test-asan: ## the extension's tests with sanitizers, on a PostgreSQL 15 built with them; BLOCKSIZE=8 (root)
 	@build-tools/asan
 
-test-majors: ## MAJORS="17 18": the extension on these, each in a Debian of its own (root); 15 and 19 too
+test-majors: ## MAJORS="17 18": the extension on these, each in a Debian of its own; THOROUGH=1: more than SQL tests (root); 15 and 19 too
 	@build-tools/majors $(MAJORS)
 
-test-integration: ## modules and playbooks against throwaway clusters; logins, host Pythons; THOROUGH=1: all variants; THOROUGH=only: the others (root)
+test-integration: ## modules and playbooks against throwaway clusters; logins, host Pythons; THOROUGH=1: all variants (root)
 	@build-tools/integration
 
 test-cuts: ## CUTS=all CUTS_SEED=1 CUTS_TABLE=: a rolling restart that is ended after every task, and run again (root); hours

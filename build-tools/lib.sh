@@ -95,7 +95,7 @@ count_extension_tests() {
         /^\[  FAILED  \] [0-9]+ test.*listed/   { failed += $4 }
         /All [0-9]+ tests passed/               { passed += $2 }
         /[0-9]+ of [0-9]+ tests failed/         { failed += $1; passed += $3 - $1 }
-        /^== fuzzed without a finding/          { passed += 1 }
+        /^fuzzed without a finding/             { passed += 1 }
         /^(stress|users): [0-9]+ passed, [0-9]+ failed/ { passed += $2; failed += $4 }
         /^Files=[0-9]+, Tests=[0-9]+/           { split($2, tests, /[=,]/); passed += tests[2] }
         /Failed [0-9]+\/[0-9]+ subtests/        { split($2, tests, "/"); failed += tests[1]; passed -= tests[1] }
