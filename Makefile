@@ -20,14 +20,14 @@ demo-clean: ## stop and remove the fleet of `make demo` (root)
 .PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule
 .PHONY: test-block-devices test-cuts test-packages test-fleet test-cold test-tenant
 test: ## what every change has to pass, and the sum of it (root); twenty minutes, on a bare machine thirty
-	@MAJORS=18 build-tools/test lint unit sanity beside molecule then extension beside majors then integration
+	@MAJORS=18 /usr/bin/python3 build-tools/test.py lint unit sanity beside molecule then extension beside majors then integration
 
 test-all: ## everything, each variant, scenario and version, but not stress and asan (root); hours
-	@THOROUGH=1 CUTS=6 build-tools/test --once --limit 180 lint unit sanity beside packages fleet then extension molecule beside majors tenant \
+	@THOROUGH=1 CUTS=6 /usr/bin/python3 build-tools/test.py --once --limit 180 lint unit sanity beside packages fleet then extension molecule beside majors tenant \
 		then integration then block-devices cold
 
 test-quick: ## lint, units, and the heart of each file of the integration tests (root): for work in progress, under 8 minutes
-	@build-tools/test --once lint beside unit then few
+	@/usr/bin/python3 build-tools/test.py --once lint beside unit then few
 
 test-few: ## the integration tests of make test-quick (root)
 	@build-tools/integration -m quick

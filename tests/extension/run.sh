@@ -93,7 +93,7 @@ tap() (
 		echo "$wrong" >"$work/tap.status"
 	} | tee "$work/tap.log"
 	read -r wrong <"$work/tap.status"
-	[ "$wrong" = 0 ] || for file in $(sed -n 's/^\(test\/t\/[^ ]*\) *(Wstat.*/\1/p' "$work/tap.log"); do
+	[ "$wrong" = 0 ] || sed -n 's/^\(test\/t\/[^ ]*\) *(Wstat.*/\1/p' "$work/tap.log" | while read -r file; do
 		printf '\n== %s, the end of what it said\n' "$file"
 		tail -n 30 "tmp_check/log/regress_log_$(basename "$file" .pl)"
 		tail -n 15 tmp_check/log/"$(basename "$file" .pl)"_*.log
@@ -137,7 +137,7 @@ for name in $failed; do
 	if [ "$name" = tap ] && [ -s "$work/tap.log" ] && grep -q '(Wstat' "$work/tap.log"; then
 		# with the first line of each that is not ok
 		sed -n 's/^test\/\(t\/[^ ]*\) *(Wstat.*/\1/p' "$work/tap.log" | while read -r file; do
-			printf 'failed: %s\t%s\n' "$file" "$(grep -m 1 -E '^ *not ok|^# *Failed|died' "tmp_check/log/regress_log_$(basename "$file" .pl)" || true)"
+			printf 'failed: %s\t%s\n' "$file" "$(grep -m 1 -oE 'not ok .*|Died at .*|[Tt]imed out.*' "tmp_check/log/regress_log_$(basename "$file" .pl)" || true)"
 		done
 	else
 		printf 'failed: %s\n' "$name"

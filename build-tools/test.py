@@ -1,5 +1,4 @@
-#!/usr/bin/python3 -I
-"""build-tools/test [--results NAME] [--limit MINUTES] [--once] PART... [beside PART...] [then PART...]: runs make test-PART for each.
+"""build-tools/test.py [--results NAME] [--limit MINUTES] [--once] PART... [beside PART...] [then PART...]: runs make test-PART for each.
 
 Parts run one after the other, also after one has failed; those behind "beside" meanwhile, and all of them have ended before what follows "then"
 begins. Each part's log is in build/NAME (results), with a table of all, which also names the commit that was tested.
