@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import glob
 import importlib
@@ -68,48 +67,6 @@ def test_the_options_of_an_engine_are_its_modules(name):
         assert {field.name for field in dataclasses.fields(options)} <= set(yaml.safe_load(module.DOCUMENTATION)["options"])
 
 
-def bad_input():
-    """The names of modules and options that a test of integration gives a wrong value."""
-    tree = ast.parse(read("tests/integration/test_messages.py"))
-    names = {}
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign):
-            targets = statement.targets[0].elts if isinstance(statement.targets[0], ast.Tuple) else statement.targets
-            values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
-            names.update({target.id: value for target, value in zip(targets, values) if isinstance(target, ast.Name)})
-    found = {}
-    for row in names["BAD_INPUT"].elts:
-        module = names[row.elts[0].id].value if isinstance(row.elts[0], ast.Name) else row.elts[0].value
-        found.setdefault(module, set()).update(key.value for key in row.elts[1].keys if key is not None)
-    return found
-
-
-def test_every_module_that_logs_in_has_bad_input():
-    """The other ones need no server, and are tested where they are used."""
-    assert set(yaml.safe_load(read("meta/runtime.yml"))["action_groups"]["residency"]) <= set(bad_input())
-
-
-def four_runs():
-    """The modules that tests of integration run four times, by ``four_runs("x", ...)`` of test_changes.py or ``four("x", ...)`` of playbook.py."""
-    found = set()
-    for path in glob.glob(os.path.join(ROOT, "tests/integration/test_*.py")):
-        tree = ast.parse(read(os.path.relpath(path, ROOT)))
-        names = {
-            statement.targets[0].id: statement.value for statement in tree.body
-            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
-        }
-        for call in ast.walk(tree):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("four", "four_runs"):
-                module = call.args[0]
-                found.add(ast.literal_eval(names[module.id] if isinstance(module, ast.Name) else module))
-    return found
-
-
-def test_every_module_is_run_four_times():
-    """In check mode, really, in check mode again, really again: whether it says that it changes something, and whether it does."""
-    assert set(MODULES) - set(ON_THE_CONTROLLER) == four_runs()
-
-
 # --- an option of residency_restore ---
 
 
@@ -121,10 +78,6 @@ def test_the_engine_takes_every_option():
 def test_every_number_of_the_restore_has_a_range():
     numbers = {name for name, option in residency_restore.OPTIONS.items() if option["type"] in ("int", "float")}
     assert numbers - {"job", "wait_sleep"} == set(_residency_restore.RANGES)
-
-
-def test_every_range_and_form_of_the_restore_has_bad_input():
-    assert {*_residency_restore.RANGES, *_residency_restore.FORMS} <= bad_input()["residency_restore"]
 
 
 def test_the_role_passes_every_option_of_the_restore():
