@@ -20,7 +20,7 @@ LEFT = 0.3
 LOGS = os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]
 
 every_host = pytest.mark.parametrize("name", ALL)
-# Of what side_effect.yml does, which make test leaves out (HEART)
+# Of what side_effect.yml does, with THOROUGH=1
 thorough = pytest.mark.thorough
 
 
