@@ -49,13 +49,12 @@ class Part:
             try:
                 status = process.wait(self.limit)
             except subprocess.TimeoutExpired:
-                status = None
+                status, at = None, self.log.read_text(errors="replace").rstrip().rpartition("\n")[2]
             finally:
                 end(process)
         self.seconds = round(time.monotonic() - began)
         text = self.log.read_text(errors="replace")
         if status is None:
-            at = text.rstrip().rpartition("\n")[2]
             text += "\nERROR: late: ended after %d s, at: %s\n" % (self.seconds, at)
             self.log.write_text(text)
         lines = [line for line in text.splitlines() if re.search(r"\b\d+ (passed|failed)\b", line)]
