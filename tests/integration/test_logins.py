@@ -7,16 +7,15 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 
 import pytest
 from cluster import run
 from conftest import PASSWORD
-from playbook import task
+from playbook import environments, task
 
-ENVIRONMENTS = sorted(glob.glob(os.path.join(os.environ.get("HOST_ENVIRONMENTS", ""), "host-3.*")))
+ENVIRONMENTS = environments("host-3.*")
 MAIN_JOB = [("residency_snapshot", {"name": "mine"}), ("residency_restore", {"name": "mine"}), ("residency_info", {})]
 
 
