@@ -26,7 +26,7 @@ EVICT, INFO, LIMIT = "cache_evict", "residency_info", "page_cache_limit"
 BOTH = ["page_cache", "shared_buffers"]
 SECRET = "root-only-words"
 SIZE = 1 << 15
-SECONDS = 30  # for a module: what blocks is a failure, not a test that hangs
+SECONDS = 120  # for a module: what blocks is a failure, not a test that hangs
 ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "roles")
 
 # a busy exchange of two names, by renameat2(2), so that one of the two is always there
