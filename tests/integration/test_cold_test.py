@@ -61,10 +61,10 @@ def kept(tmp_path, host="db1"):
 
 
 def as_before(cluster, before):
-    passenger, pass_ = host(cluster)
-    assert passenger <= before[0] + MIB, "what only the test has read is gone again"
+    passenger, pass_ = cluster.paths
+    assert cluster.resident(passenger) <= before[0] + MIB, "what only the test has read is gone again"
     # what the kernel reclaims before the run saves it is not restored
-    assert pass_ >= 0.7 * before[1] > 0
+    assert there(pass_) >= 0.7 * before[1] > 0
     assert not os.path.lexists(LOCK)
     assert cluster.sql("SELECT count(*) FROM residency_snapshots()") == "0"
 

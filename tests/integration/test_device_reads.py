@@ -156,7 +156,7 @@ def test_exact_is_what_the_device_delivered(disk, measured, name, method):
 def test_a_session_that_comes_and_goes(disk, measured, settings, method):
     """In no sample of the server's processes: before, it was not there, and afterwards it is gone."""
     cold(disk, method)
-    found, delivered = measured("SELECT count(filler), (SELECT pg_sleep(3)) FROM part", settings, "SELECT count(filler) FROM other")
+    found, delivered = measured("SELECT count(filler), (SELECT pg_sleep(8)) FROM part", settings, "SELECT count(filler) FROM other")
     other = size(disk, "other")
     assert delivered >= 0.95 * (size(disk, "part") + other)
     if settings is ALONE and method != "worker":

@@ -11,12 +11,12 @@ import os
 import re
 
 import pytest
-from cluster import run
+from cluster import LOOSE, run
 from conftest import PASSWORD
 from playbook import environments, task
 
 ENVIRONMENTS = environments("host-3.*")
-MAIN_JOB = [("residency_snapshot", {"name": "mine"}), ("residency_restore", {"name": "mine"}), ("residency_info", {})]
+MAIN_JOB = [("residency_snapshot", {"name": "mine"}), ("residency_restore", {"name": "mine", "min_residency": LOOSE}), ("residency_info", {})]
 
 
 @pytest.fixture

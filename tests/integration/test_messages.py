@@ -337,7 +337,7 @@ def test_another_part_of_the_same_snapshot(foreign, as_postgres, login, cluster)
         cluster.cool(cluster.file_of(relation))
     job = {"job": "{{ first.job }}", "min_residency": LOOSE}
     first, second, judged, again = as_postgres(
-        task(RESTORE, name="good", relations=["passenger"], rate="10MB", wait=False, **login),
+        task(RESTORE, name="good", relations=["passenger"], rate="3MB", wait=False, **login),
         task(RESTORE, name="good", relations=["Boarding*"], **login),
         task(RESTORE, **job, **login),
         task(RESTORE, **job, **login),
