@@ -104,7 +104,7 @@ def test_counted_and_served(fleet, driven):
 def test_counted_is_served(fleet):
     """Within 3 % when what is left to the page cache is a sixtieth of the tables. A range of 255 keys reads few blocks of the index."""
     more = ("scale=2G", "work_unit=255", "run_time=20s", "start=as_found")
-    output, status = run(fleet, *(word for one in more for word in ("-e", "cache_io_workload_" + one)))
+    output, status = run(fleet, *(word for one in more for word in ("-e", "cache_io_workload_" + one)), timeout=900)
     assert status == 0, output
     free, limited = (one["io"]["reads"] for one in result(fleet)["result"]["runs"])
     assert abs(limited["counted_bytes"] - limited["server_bytes"]) < 0.03 * limited["counted_bytes"]
