@@ -24,6 +24,7 @@ CREATE INDEX passenger_id ON passenger (passenger_id);
 CREATE TABLE "Boarding Pass" AS SELECT i AS pass_id, repeat('x', 1000) AS seat FROM generate_series(1, 8000) AS i;
 VACUUM passenger, "Boarding Pass";
 """
+STATE = "/var/lib/pgfleet"
 ROLES = """
 CREATE ROLE monitor LOGIN PASSWORD '%(password)s' IN ROLE pg_monitor;
 CREATE ROLE operator LOGIN PASSWORD '%(password)s' IN ROLE pg_monitor, residency_admin;
@@ -39,6 +40,46 @@ LONGEST = ("rolling_restart", "playbooks", "messages", "records", "cold_test", "
 def pytest_collection_modifyitems(items):
     order = ["test_%s.py" % name for name in LONGEST]
     items.sort(key=lambda item: order.index(item.path.name) if item.path.name in order else len(order))
+
+
+shared = {}  # cluster that several files use -> what it was like before the file that is being run
+
+
+def state_of(cluster):
+    """What no file may leave in a cluster that others use after it."""
+    with open(os.path.join(cluster.data, "postgresql.auto.conf")) as file:
+        settings = [line.rstrip() for line in file if not line.startswith("#")]
+    return {
+        *("database " + line for line in cluster.sql("SELECT datname FROM pg_database").splitlines()),
+        *("role " + line for line in cluster.sql("SELECT rolname, rolsuper, rolcanlogin FROM pg_roles").splitlines()),
+        *("setting " + line for line in settings),
+    }
+
+
+def state_files():
+    """The collection's state of this host; a lock has no content."""
+    found = {}
+    for directory, dummy, names in os.walk(STATE):
+        for name in names:
+            if name != ".lock":
+                with open(os.path.join(directory, name), "rb") as file:
+                    found[os.path.join(directory, name)] = file.read()
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left(request):
+    """The next file finds the shared clusters and the host's state as this one has found them."""
+    files = state_files()
+    yield
+    wrong = []
+    for cluster, before in shared.items():
+        shared[cluster] = after = state_of(cluster)
+        wrong += ["%s: %s was %s" % (cluster.data, what, "added" if what in after else "removed") for what in sorted(before ^ after)]
+    left = state_files()
+    wrong += ["%s was %s" % (path, "added" if path not in files else "removed" if path not in left else "changed")
+              for path in sorted(files.keys() | left.keys()) if files.get(path) != left.get(path)]
+    assert not wrong, "%s leaves behind: %s" % (request.path.name, "; ".join(wrong))
 
 
 @pytest.fixture(scope="session")
@@ -92,6 +133,7 @@ def cluster(machine):
     cluster.sql("CREATE DATABASE without")
     cluster.sql("CHECKPOINT")
     run("sync", "--file-system", cluster.data)
+    shared[cluster] = state_of(cluster)
     return cluster
 
 
@@ -144,6 +186,7 @@ def shop(cluster, machine):
     shop.sql("SET SESSION AUTHORIZATION tenant;" + hostile.TABLES, "shop")
     shop.goods = shop.file_of("goods", "shop")
     shop.trap = hostile.Log(shop)
+    shared[shop] = state_of(shop)
     return shop
 
 
@@ -167,6 +210,7 @@ def set_up(shop, machine):
     shop.sql("GRANT USAGE ON SCHEMA evil TO monitor; GRANT SELECT ON public.goods TO monitor", "shop")
     hostile.configure(shop, "DATABASE shop", MAJOR)
     hostile.configure(shop, "ROLE monitor", MAJOR)
+    shared[shop] = state_of(shop)
     return shop
 
 

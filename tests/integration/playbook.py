@@ -8,10 +8,13 @@
 from __future__ import annotations
 
 import functools
+import glob
 import json
 import os
 import re
 import subprocess
+
+from cluster import LONG, complete
 
 COLLECTION = "pgfleet.cache."
 # what Ansible itself adds to a module's result
@@ -52,12 +55,11 @@ class Ansible:
         env.update(more)
         return env
 
-    def command(self, *arguments, timeout=None, **environment):
+    def command(self, *arguments, timeout=LONG, **environment):
         """Output and exit status of ansible-playbook, which fails the test after timeout seconds."""
-        done = subprocess.run(
-            ["ansible-playbook", "--inventory", self.inventory, *arguments],
-            check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            universal_newlines=True, env=self.environment(**environment), timeout=timeout,
+        done = complete(
+            ["ansible-playbook", "--inventory", self.inventory, *arguments], timeout, check=False, stdin=subprocess.DEVNULL,
+            env=self.environment(**environment),
         )
         return done.stdout, done.returncode
 
@@ -87,6 +89,18 @@ class Ansible:
         for result in results:
             assert "Traceback" not in json.dumps(result), result
         return results
+
+
+def environments(pattern):
+    """Virtual environments of build-tools/integration, by their Python's age. Without any, a test that takes them as parameters would be left out."""
+    found = sorted(glob.glob(os.path.join(os.environ["HOST_ENVIRONMENTS"], pattern)), key=lambda path: [int(one) for one in re.findall(r"\d+", path)])
+    assert found, "There is no %s in %s: build-tools/integration makes it." % (pattern, os.environ["HOST_ENVIRONMENTS"])
+    return found
+
+
+def in_seconds(seconds):
+    """A moment as options have it, counted from the beginning of the task."""
+    return "{{ '%%Y-%%m-%%d %%H:%%M:%%SZ' | strftime(now().timestamp() + %d, utc=true) }}" % seconds
 
 
 def recap(output):

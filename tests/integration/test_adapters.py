@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 
 import pytest
-from cluster import MAJOR, free_port, quick, run, thorough
+from cluster import LONG, MAJOR, free_port, quick, run, thorough
 from proxies import HAProxy, Pooler, wait_until
 
 TASKS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../roles/cache_common/tasks")
@@ -188,14 +188,15 @@ class Debian:
 
     def __init__(self, directory, machine):
         port = free_port()
-        self.name = "contract_%d" % port  # /etc/postgresql is the machine's
+        self.name = "contract_" + os.urandom(4).hex()  # /etc/postgresql is the machine's, and a run that was killed leaves its own there
         self.data = os.path.join(str(machine.directory), self.name)
-        run("pg_createcluster", str(MAJOR), self.name, "--datadir", self.data, "--port", str(port), "--socketdir", os.path.join(machine.directory, "run"))
-        run("pg_ctlcluster", str(MAJOR), self.name, "start")
+        run("pg_createcluster", str(MAJOR), self.name, "--datadir", self.data, "--port", str(port), "--socketdir", os.path.join(machine.directory, "run"),
+            timeout=LONG)
+        run("pg_ctlcluster", str(MAJOR), self.name, "start", timeout=LONG)
         self.server = {"cluster_name": "%s/%s" % (MAJOR, self.name), "version_num": MAJOR * 10000, "data_directory": self.data}
 
     def remove(self):
-        run("pg_dropcluster", "--stop", str(MAJOR), self.name, check=False)
+        run("pg_dropcluster", "--stop", str(MAJOR), self.name, check=False, timeout=LONG)
 
 
 class OwnService:

@@ -6,11 +6,12 @@
 """Create, change and remove, each four times: in check mode, really, in check mode again, really again.
 
 Each time: whether it says "changed", that its keys are those that are documented, and that a check run left the host as
-it was: the extension's files, its jobs and processes, and what the page cache holds, counted by fincore(1).
+it was: the extension's files, its jobs and processes, and what the page cache holds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -18,9 +19,10 @@ import shutil
 import time
 
 import pytest
-from cluster import LEFT, quick, thorough
+from cluster import LOOSE, quick, thorough
 from cluster import run as run_command
 from playbook import documented, four, keys, task
+from residency import held, is_there, there
 
 RUNS = ("check", "real", "check again", "real again")
 RELEASED = os.path.join(os.path.dirname(__file__), "../../files/pg_residency/test/released")
@@ -47,24 +49,25 @@ def host(cluster):
         "records": records(cluster)[1],
         "jobs": cluster.sql("SELECT job, state, loaded FROM residency_jobs ORDER BY job"),
         "processes": cluster.processes(),
-        "resident": [cluster.resident(path) for path in paths],
+        "there": [there(path) for path in paths],
     }
 
 
 def same_cache(before, after):
-    """The kernel may page out what nobody touches; nothing may be read in."""
+    """But for what the kernel has reclaimed: nothing is evicted and nothing read in."""
     for earlier, later in zip(before, after):
-        assert LEFT * earlier - 256 * 1024 <= later <= earlier + 128 * 1024
+        assert 0.95 * earlier - 128 * 1024 <= later <= earlier + 128 * 1024
 
 
 def same_host(before, after):
-    same_cache(before["resident"], after["resident"])
-    assert {**before, "resident": None} == {**after, "resident": None}
+    same_cache(before["there"], after["there"])
+    assert {**before, "there": None} == {**after, "there": None}
 
 
 @pytest.fixture
 def four_runs(cluster, as_postgres, login):
-    def run(module, expected, **arguments):
+    def run(module, expected, restored=(), **arguments):
+        """The real run restores these files, and the runs after it find them as it has left them."""
         results = []
         for run, changed in zip(RUNS, expected):
             check = run.startswith("check")
@@ -78,9 +81,14 @@ def four_runs(cluster, as_postgres, login):
             if check:
                 same_host(before, after)
             results.append(result)
+            if run == "real" and restored:
+                assert all(is_there(path) for path in restored)
+                holding.enter_context(held(*restored))
+        holding.close()
         return results
 
-    return run
+    with contextlib.ExitStack() as holding:
+        yield run
 
 
 @quick
@@ -115,8 +123,8 @@ def test_a_thin_snapshot(cluster, four_runs, as_postgres, login):
     """It neither takes the place of a full one nor removes it, unless it is forced; check mode foresees all that."""
     cluster.sql("SELECT residency_drop_snapshot(name) FROM (SELECT DISTINCT name FROM residency_snapshots()) AS s")
     path = cluster.file_of("passenger")
-    cluster.warm(path)
-    [full] = as_postgres(task("residency_snapshot", name="guard", **login))
+    with held(path):
+        [full] = as_postgres(task("residency_snapshot", name="guard", **login))
     number = full["snapshot"]["generation"]
     as_postgres(task("cache_evict", **login))
     check, thin, again, second = four_runs("residency_snapshot", (True,) * 4, name="guard", keep=1)
@@ -129,13 +137,13 @@ def test_a_thin_snapshot(cluster, four_runs, as_postgres, login):
     assert full["snapshot"]["wanted"] >= thin["snapshot"]["measure"] > 2 * thin["snapshot"]["wanted"]
     info, restored, dropped = as_postgres(
         task("residency_info", subset=["snapshots"], **login),
-        task("residency_restore", name="guard", **login),
+        task("residency_restore", name="guard", min_residency=LOOSE, **login),
         task("residency_snapshot", check=True, name="guard", state="absent", keep=1, **login),
     )
     assert [(one["generation"], one["thin"], one["current"]) for one in info["snapshots"]] == [
         (number, False, True), (number + 2, True, False)
     ]
-    assert restored["snapshot"] == "guard@%d" % number and cluster.resident(path) > 20 << 20
+    assert restored["snapshot"] == "guard@%d" % number and is_there(path)
     assert restored["warnings"] == [
         "'guard' means guard@%d, from %s ago: guard@%d is newer and thin (less than half as full)."
         % (number, re.search("from (.*?) ago", restored["warnings"][0]).group(1), number + 2)
@@ -168,9 +176,8 @@ def test_snapshots_by_age(cluster, as_postgres, login):
     young = dict(login, name="aged", keep=9, keep_days=limit / 86400.0)
 
     def both(*, warm, **more):
-        for path in warm:
-            cluster.warm(path)
-        results = as_postgres(*(task("residency_snapshot", check=check, diff=True, **dict(young, **more)) for check in (True, False)))
+        with held(*warm):
+            results = as_postgres(*(task("residency_snapshot", check=check, diff=True, **dict(young, **more)) for check in (True, False)))
         assert not [one for one in results if one.get("failed")], [one["msg"] for one in results]
         assert results[0]["removed"] == results[1]["removed"], (results[0]["msg"], results[1]["msg"])
         assert keys(results[1]) == documented("residency_snapshot")
@@ -178,9 +185,8 @@ def test_snapshots_by_age(cluster, as_postgres, login):
         assert not set(results[1]["removed"]) & set(there)
         return results[1]
 
-    for path in paths:
-        cluster.warm(path)
-    [full] = as_postgres(task("residency_snapshot", name="aged", **login))
+    with held(*paths):
+        [full] = as_postgres(task("residency_snapshot", name="aged", **login))
     assert 0 <= full["snapshot"]["age"] < 3600 and full["thin"] is False
     as_postgres(task("cache_evict", **login))
     [first] = older_than(cluster, "aged", limit)
@@ -218,24 +224,22 @@ def test_snapshots_of_a_pattern(cluster, four_runs):
 def test_restore(cluster, four_runs):
     """Its opposite is cache_evict, below; what changes is the choice of relations."""
     both = [cluster.file_of(relation) for relation in RELATIONS[:2]]
-    for path in both:
-        cluster.warm(path)
-    cluster.sql("SELECT FROM residency_snapshot('both')")
+    with held(*both):
+        cluster.sql("SELECT FROM residency_snapshot('both')")
     for path in both:
         cluster.cool(path)
         assert cluster.resident(path) == 0
-    # The gate has a test of its own; here it would fail where the kernel takes pages between the load and the count.
-    create = four_runs("residency_restore", (True, True, None, None), name="both", relations=["passenger"], min_residency=100 * LEFT)
+    loose = {"name": "both", "min_residency": LOOSE}
+    create = four_runs("residency_restore", (True, True, None, None), restored=both[:1], relations=["passenger"], **loose)
     assert create[1]["loaded"] > 0
-    assert (cluster.resident(both[0]) > 0, cluster.resident(both[1])) == (True, 0)
+    assert cluster.resident(both[1]) == 0
     assert "passenger" in create[0]["diff"]["after"]
-    change = four_runs("residency_restore", (True, True, None, None), name="both", relations=["passenger", "Boarding*"], min_residency=100 * LEFT)
+    change = four_runs("residency_restore", (True, True, None, None), restored=both, relations=["passenger", "Boarding*"], **loose)
     for check, real in (create[2:], change[2:]):
-        # what the kernel has taken meanwhile is loaded again: some virtual machines' kernels take 15 % in as many seconds
-        assert check["missing"] * 4 <= check["wanted"]
-        assert real["loaded"] * 4 <= real["wanted"]
+        # of an index, which is not held, the kernel may reclaim pages
+        assert check["missing"] <= 0.05 * check["wanted"]
+        assert real["loaded"] <= 0.05 * real["wanted"]
         assert real["changed"] is (real["loaded"] > 0)
-    assert cluster.resident(both[1]) > 0
 
 
 def test_restore_of_shared_buffers(cluster, four_runs):
@@ -243,20 +247,20 @@ def test_restore_of_shared_buffers(cluster, four_runs):
     cluster.sql("SELECT count(name) FROM passenger")
     buffers = "SELECT count(*) FROM residency_buffers('passenger')"
     path = cluster.file_of("passenger")
-    cluster.warm(path)
     had = int(cluster.sql(buffers))
     assert had > 0
-    cluster.sql("SELECT FROM residency_snapshot('buffers')")
+    with held(path):
+        cluster.sql("SELECT FROM residency_snapshot('buffers')")
     cluster.stop()
     cluster.start()
     assert cluster.sql(buffers) == "0"
     check, real, again, last = four_runs(
-        "residency_restore", (True, True, None, None), name="buffers", relations=["passenger"], shared_buffers=True
+        "residency_restore", (True, True, None, None), restored=[path], name="buffers", relations=["passenger"], shared_buffers=True, min_residency=LOOSE
     )
     assert "Would fill shared buffers with" in check["msg"]
     assert int(cluster.sql(buffers)) >= 0.9 * had
     assert real["buffers_wanted"] >= real["buffers_resident"] >= real["buffers_loaded"] >= 0.9 * had
-    assert again["missing"] * 4 <= again["wanted"], "the kernel may have taken a page meanwhile"
+    assert again["missing"] <= 0.05 * again["wanted"]
     assert last["buffers_loaded"] == 0 and last["buffers_resident"] >= 0.9 * had
     assert last["changed"] is (last["loaded"] > 0)
 
@@ -284,9 +288,9 @@ def test_evict_with_the_server_stopped(cluster, as_postgres):
         for warmed in (paths, paths[:1]):
             for path in warmed:
                 cluster.warm(path)
-            before = [cluster.resident(one) for one in paths]
+            before = [there(one) for one in paths]
             results = as_postgres(task("cache_evict", check=True, data_directory=cluster.data))
-            same_cache(before, [cluster.resident(one) for one in paths])
+            same_cache(before, [there(one) for one in paths])
             results += as_postgres(
                 task("cache_evict", data_directory=cluster.data),
                 task("cache_evict", check=True, data_directory=cluster.data),
@@ -354,7 +358,6 @@ def test_check_mode_before_the_extension_is_installed(cluster, as_postgres, logi
 
 def test_extension_of_a_database(cluster, four_runs):
     """Created, moved and dropped; on another database than the one whose host is compared."""
-    cluster.sql("DROP DATABASE IF EXISTS made")
     cluster.sql("CREATE DATABASE made")
 
     def there():
@@ -456,11 +459,18 @@ def released(cluster):
     return lambda: sorted(os.path.basename(path) for path in glob.glob(os.path.join(folder, "pg_residency--*.sql")))
 
 
+@pytest.fixture
+def older(cluster):
+    """A database of its own."""
+    cluster.sql("CREATE DATABASE older")
+    yield
+    cluster.sql("DROP DATABASE older WITH (FORCE)")
+
+
 @thorough
 @pytest.mark.parametrize("version", [pytest.param("0.1.0", marks=thorough), "0.2.0"])
-def test_extension_of_an_older_version_is_updated_once(cluster, ansible, released, version):
+def test_extension_of_an_older_version_is_updated_once(cluster, ansible, older, released, version):
     """Its scripts, which are not safe, go as well."""
-    cluster.sql("CREATE DATABASE older")
     cluster.sql("CREATE EXTENSION pg_residency VERSION '%s'" % version, "older")
     assert "pg_residency--0.1.0.sql" in released()
     ansible.set_hosts(
@@ -480,7 +490,6 @@ def test_extension_of_an_older_version_is_updated_once(cluster, ansible, release
         " FROM pg_extension WHERE extname = 'pg_residency'",
         "older",
     ) == "t|t"
-    cluster.sql("DROP DATABASE older")
 
 
 def test_pg_config_of_another_server_is_refused(cluster, ansible):

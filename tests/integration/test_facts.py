@@ -15,6 +15,7 @@ import subprocess
 
 import pytest
 from cluster import GATE, thorough
+from playbook import environments
 from test_playbooks import OLDEST, PLAYBOOKS, common_variables, options, results
 
 # Whatever module it is, the answer has these facts as well: of a hostile host, or of the user whom a module runs as.
@@ -47,7 +48,7 @@ sys.stdout.write(text)
 """
 
 HOME = os.path.dirname(OLDEST)
-VENVS = [HOME + "/development", *sorted(path[:-len("/bin/ansible-playbook")] for path in glob.glob(HOME + "/core-*/bin/ansible-playbook"))]
+VENVS = [HOME + "/development", *(path[:-len("/bin/ansible-playbook")] for path in environments("core-*/bin/ansible-playbook"))]
 PLAYS = [
     {"hosts": "{{ 'one' | pgfleet.cache.facts_apart }}", "tasks": [
         {"ansible.builtin.command": "true"}, {"ansible.builtin.command": "true"},

@@ -12,7 +12,7 @@ import os
 import shutil
 
 import pytest
-from cluster import LEFT, quick, thorough
+from cluster import LOOSE, quick, thorough
 from conftest import TABLES
 from playbook import task
 
@@ -48,7 +48,7 @@ def play(ansible, one):
         ]
         path = ansible.write(
             tasks, become=True, become_user="postgres", handlers=handlers,
-            vars={"cache_snapshot_name": "before", "cache_warmup_min_residency": 100 * LEFT}, **play
+            vars={"cache_snapshot_name": "before", "cache_warmup_min_residency": LOOSE}, **play
         )
         before = one.sql("SELECT pg_postmaster_start_time()")
         output, status = ansible.command(path, *arguments)
@@ -82,7 +82,7 @@ def test_restored_after_the_play_s_own_restart(play, one):
     assert status == 0, play.output
     assert play.restarted
     assert names.index("Save what is cached") < names.index("Restart PostgreSQL") < names.index("Be cold") < names.index("Restore the page cache")
-    assert resident(one) > LEFT
+    assert one.is_restored("before")
 
 
 def test_nothing_without_a_change(play):
@@ -99,7 +99,7 @@ def test_flush_handlers_restores_in_the_middle(play, one):
     )
     assert status == 0, play.output
     assert names.index("Restore the page cache") < names.index("Go on")
-    assert resident(one) > LEFT
+    assert one.is_restored("before")
 
 
 @thorough
@@ -110,7 +110,7 @@ def test_force_handlers_restores_in_a_play_that_fails(play, one, force):
     assert play.restarted == force
     assert ("Restore the page cache" in names) == force
     if force:
-        assert resident(one) > LEFT
+        assert one.is_restored("before")
 
 
 @thorough
@@ -120,7 +120,7 @@ def test_import_role_and_post_tasks(play, one):
     assert status == 0, play.output
     assert play.restarted
     assert names.index("Restart PostgreSQL") < names.index("Restore the page cache")
-    assert resident(one) > LEFT
+    assert one.is_restored("before")
 
 
 GENERATIONS = "SELECT string_agg(generation::text, ',' ORDER BY generation) FROM residency_snapshots() WHERE name = 'before'"
@@ -141,7 +141,7 @@ def test_what_a_play_has_left_cold_is_restored_by_the_next(play, one):
     names, status = play([around])
     assert status == 0 and not play.restarted, play.output
     assert names.index("Restore the page cache") < names.index("Save what is cached")
-    assert resident(one) > LEFT and one.sql(GENERATIONS) != generations
+    assert one.is_restored(debt["snapshot"]) and one.sql(GENERATIONS) != generations
     # of its own restart, of which there was none
     assert play.record()["debt"]["snapshot"] != debt["snapshot"]
     names, status = play([around, CHANGE])

@@ -9,16 +9,15 @@ other rights than their own, and nothing that they have set changes a result.
 
 from __future__ import annotations
 
-import glob
 import os
 
 import hostile
 import pytest
 from cluster import MAJOR, run, thorough
 from conftest import PASSWORD
-from playbook import documented, keys, task
+from playbook import documented, environments, keys, task
 
-ENVIRONMENTS = sorted(glob.glob(os.path.join(os.environ["HOST_ENVIRONMENTS"], "host-%s-*" % os.environ.get("PGFLEET_HOST_PYTHON", "3.11"))))
+ENVIRONMENTS = environments("host-%s-*" % os.environ.get("PGFLEET_HOST_PYTHON", "3.11"))
 
 
 def login(shop, database="postgres"):
@@ -125,10 +124,18 @@ STRANGERS = [
 ]
 
 
-@thorough
-def test_who_is_a_stranger(shop, as_postgres):
-    """Not what is there counts, which could change during the query, but who may put it there."""
+@pytest.fixture
+def fair(shop):
+    """A database in which the tenant has nothing, and two roles."""
     shop.sql("CREATE ROLE someone; CREATE ROLE report IN ROLE pg_read_all_data; CREATE DATABASE fair")
+    yield
+    shop.sql("DROP DATABASE fair WITH (FORCE)")
+    shop.sql("DROP ROLE someone; DROP ROLE report")
+
+
+@thorough
+def test_who_is_a_stranger(shop, fair, as_postgres):
+    """Not what is there counts, which could change during the query, but who may put it there."""
     query = dict(login(shop, "fair"), query="SELECT 1")
     [plain] = as_postgres(task("query_io", **query))
     assert not plain.get("failed"), plain["msg"]

@@ -15,8 +15,9 @@ import re
 
 import hostile
 import pytest
-from cluster import LEFT, MAJOR, run
+from cluster import MAJOR, run
 from playbook import documented, keys, task
+from residency import is_there, there
 from test_hostile_tenant import login, tasks
 
 LOCK = "/dev/shm/pgfleet.cold_test"
@@ -46,7 +47,8 @@ def office(set_up):
     set_up.sql("CREATE DATABASE office")
     set_up.sql("CREATE TABLE ledger AS SELECT i AS entry, repeat('x', 1000) AS text FROM generate_series(1, 4000) AS i", "office")
     set_up.sql("CHECKPOINT")
-    return set_up
+    yield set_up
+    set_up.sql("DROP DATABASE office WITH (FORCE)")
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +105,7 @@ def plain(text):
 def test_cold_test_refuses_where_he_may_create(office, fleet, nothing_sprung, tmp_path, database, check):
     """Before anything is changed."""
     office.warm(office.goods)
-    resident, server, files = office.resident(office.goods), postmaster(office), office.folder()
+    before, server, files = there(office.goods), postmaster(office), office.folder()
     output, status = fleet(
         "cold_test", "postgres", check, cache_cold_test_database=database, pgfleet_results=str(tmp_path / "results"),
         cache_cold_test_queries=[{"name": "goods", "query": "SELECT count(*) FROM pg_class WHERE oid = 1::int4"}],
@@ -112,7 +114,7 @@ def test_cold_test_refuses_where_he_may_create(office, fleet, nothing_sprung, tm
     assert hostile.REFUSED % (database, "tenant") in plain(output), output
     assert postmaster(office) == server
     assert office.folder() == files
-    assert office.resident(office.goods) >= LEFT * resident > 0
+    assert is_there(office.goods, before)
     assert not os.path.lexists(LOCK)
     assert (tmp_path / "results").exists() is not check
 

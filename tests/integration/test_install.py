@@ -143,15 +143,17 @@ def test_a_removal_says_what_it_did(fleet, machine, path, tmp_path):
     odd = tmp_path / ("x\n/proc/9 exe %s/postgres\n/proc/9 cwd " % one.bin).lstrip("/") / "FORGED"
     odd.mkdir(parents=True)
     forger = subprocess.Popen(["sleep", "600"], cwd=str(odd))
-    one.sql("CREATE EXTENSION pg_residency")
-    fleet.set_hosts({"one": {}}, **dict(common_variables(fleet), pgfleet_login_port=one.port))
-    for more, words in (
-        (["--check"], "would be removed; the files stay for"), ([], "removed; the files stay for"),
-        (["--check"], "the files stay for"), ([], "the files stay for"),
-    ):
-        output, status = fleet.command("pgfleet.cache.install", "-e", "cache_extension_state=absent", *more, PATH=path + os.environ["PATH"])
-        assert "FORGED" not in output
-        assert status == 0 and re.search(r"\bone +15\S* +primary +- +" + words, output), output
-    forger.kill()
-    forger.wait()
-    one.stop()
+    try:
+        one.sql("CREATE EXTENSION pg_residency")
+        fleet.set_hosts({"one": {}}, **dict(common_variables(fleet), pgfleet_login_port=one.port))
+        for more, words in (
+            (["--check"], "would be removed; the files stay for"), ([], "removed; the files stay for"),
+            (["--check"], "the files stay for"), ([], "the files stay for"),
+        ):
+            output, status = fleet.command("pgfleet.cache.install", "-e", "cache_extension_state=absent", *more, PATH=path + os.environ["PATH"])
+            assert "FORGED" not in output
+            assert status == 0 and re.search(r"\bone +15\S* +primary +- +" + words, output), output
+    finally:
+        forger.kill()
+        forger.wait()
+        one.stop()

@@ -104,7 +104,7 @@ def test_what_the_sessions_did(empty, as_postgres, login, percent, method):
     assert 0 <= fetched - result["select_blocks"] - result["update_blocks"] <= 2 + fetched // 1000
     done = result["selects"] + result["updates"]
     assert abs(result["updates"] / done - percent / 100) < 0.15 and done > 20
-    assert 3 < result["seconds"] < 10 and result["blocks_per_second"] == pytest.approx(fetched / result["seconds"], rel=0.02)
+    assert 3 < result["seconds"] < 100 and result["blocks_per_second"] == pytest.approx(fetched / result["seconds"], rel=0.02)
     assert (result["slowest_select_ms"] is None) is (percent == 100) and (result["slowest_update_ms"] is None) is (percent == 0)
 
 

@@ -12,6 +12,7 @@ import os
 import time
 
 import pytest
+from cluster import LOOSE
 from playbook import task
 
 TABLES = """
@@ -85,7 +86,7 @@ def test_of_all_databases_by_one_login(elsewhere, ansible, by_password):
 )
 def test_a_snapshot_by_sql_has_names(elsewhere, as_postgres, login, pattern, expected):
     elsewhere.sql("SELECT FROM residency_snapshot('by_sql')")
-    [result] = as_postgres(task("residency_restore", name="by_sql", relations=[pattern], databases=["Odd*"], **login))
+    [result] = as_postgres(task("residency_restore", name="by_sql", relations=[pattern], databases=["Odd*"], min_residency=LOOSE, **login))
     assert not result.get("failed"), result["msg"]
     assert "warnings" not in result
     assert tables(result) == set(expected)
@@ -105,7 +106,7 @@ def test_on_a_standby(elsewhere, machine, as_postgres):
     end = time.monotonic() + 60
     while standby.file_of("rewritten", "Odd DB") == path and time.monotonic() < end:
         time.sleep(0.1)
-    [result] = as_postgres(task("residency_restore", name="there", relations=["rewritten"], rewritten="load", **login))
+    [result] = as_postgres(task("residency_restore", name="there", relations=["rewritten"], rewritten="load", min_residency=LOOSE, **login))
     standby.stop()
     assert not result.get("failed"), result["msg"]
     assert (result["gone"], result["rewritten"]) == (0, 0) and result["wanted"] > 400
@@ -117,7 +118,7 @@ def test_a_snapshot_that_has_lost_its_names(elsewhere, as_postgres, login):
     elsewhere.sql("SELECT FROM residency_snapshot('nameless')")
     [path] = glob.glob(os.path.join(elsewhere.data, "pg_residency", "nameless@*.names"))
     os.unlink(path)
-    [result] = as_postgres(task("residency_restore", name="nameless", relations=["part_1"], **login))
+    [result] = as_postgres(task("residency_restore", name="nameless", relations=["part_1"], min_residency=LOOSE, **login))
     assert not result.get("failed"), result["msg"]
     assert tables(result) == {"public.part_1"}
     assert result["warnings"] == [
@@ -167,7 +168,7 @@ def test_progress_is_the_servers(elsewhere, as_postgres, login):
     assert job["job"] == started["job"]
     assert job["wanted"] == job["planned"] == started["wanted"], "from the beginning"
     assert job["settled"] < job["wanted"]
-    [done] = as_postgres(task("residency_restore", job=started["job"], **login))
+    [done] = as_postgres(task("residency_restore", job=started["job"], min_residency=LOOSE, **login))
     assert (done["state"], done["progress"]) == ("done", 100.0)
     row = elsewhere.sql(
         "SELECT wanted, settled, resident + over_budget + gone + failed, (SELECT sum(wanted) FROM residency_job_relations(job)),"

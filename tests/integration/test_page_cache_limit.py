@@ -14,6 +14,7 @@ import re
 import pytest
 from cluster import run, thorough
 from playbook import documented, four, keys, task
+from residency import is_there
 from test_memory import MIB, TABLE, MemoryCgroup
 
 LIMIT = "page_cache_limit"
@@ -22,20 +23,25 @@ STATE = "/var/lib/pgfleet/page_cache_limit.json"
 
 @pytest.fixture(scope="module")
 def apart(machine, cluster):
-    try:
-        cgroup = MemoryCgroup("pgfleet-limit-%d" % os.getpid())
-    except OSError as error:
-        pytest.skip("no memory cgroup can be made here: %s" % error)
     one = machine("apart")
     one.sql(TABLE % ("large", "large", "large", 256 * 128, "large"))
     one.sql("CHECKPOINT")
     one.stop()
     run("sync", "--file-system", one.data)
-    one.cgroup = cgroup
-    cgroup.start(one)
+    one.cgroup = MemoryCgroup("limit")
+    one.cgroup.start(one)
     yield one
     one.stop("fast")
-    cgroup.remove()
+    one.cgroup.remove()
+
+
+@pytest.fixture(autouse=True)
+def given_back(apart):
+    """The next test finds neither a limit nor a state file."""
+    yield
+    apart.cgroup.limit(-1 if apart.cgroup.v1 else "max")
+    if os.path.exists(STATE):
+        os.unlink(STATE)
 
 
 def evict(one):
@@ -77,7 +83,7 @@ def test_a_cgroup(apart, ansible):
     assert not os.path.exists(STATE)
     evict(apart)
     apart.sql("SELECT count(*) FROM large")
-    assert apart.resident(apart.file_of("large")) >= 200 * MIB
+    assert is_there(apart.file_of("large"))
 
 
 @thorough
@@ -99,7 +105,6 @@ def test_after_a_reboot_nothing_is_set_again(apart, ansible):
     assert gone["changed"] and gone["msg"] == "What limited PostgreSQL in %s went with the boot before this." % apart.data
     assert limit_of(apart) == set_now, "which a reboot would have taken away"
     assert not os.path.exists(STATE)
-    apart.cgroup.limit(-1 if apart.cgroup.v1 else "max")
 
 
 @thorough
@@ -118,7 +123,6 @@ def test_what_another_boot_had_is_not_given_back(apart, ansible):
     done, back = ansible.tasks([task(LIMIT, size="64MB", **arguments), task(LIMIT, state="absent", **arguments)])
     assert done["changed"] and done["before"] == set_now > done["after"]
     assert back["changed"] and int(limit_of(apart)) == set_now
-    apart.cgroup.limit(-1 if apart.cgroup.v1 else "max")
 
 
 @thorough

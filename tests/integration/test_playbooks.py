@@ -18,7 +18,7 @@ import time
 
 import pytest
 import yaml
-from cluster import GATE, LEFT, heart, quick, thorough
+from cluster import GATE, LOOSE, heart, quick, thorough
 from conftest import HOSTS
 from playbook import banners, recap, task
 
@@ -38,9 +38,9 @@ TEXTS = {
     "cache_cold_test_states": "both_cold,both_warm",
     "cache_cold_test_repeat": "1",
     "cache_extension_databases": "postgres,text",
-    # not the defaults: see cluster.GATE
-    "cache_restart_min_residency": "%g" % (100 * LEFT),
-    "cache_warmup_min_residency": "%g" % (100 * LEFT),
+    # not the defaults: see cluster.LOOSE
+    "cache_restart_min_residency": str(LOOSE),
+    "cache_warmup_min_residency": str(LOOSE),
 }
 OLDEST = os.environ["HOST_ENVIRONMENTS"] + "/core-2.18"
 os.stat(OLDEST)  # without it the tests on the oldest core would be tests on the newest
@@ -85,15 +85,16 @@ def unreachable(name, since):
 def test_all_variables_as_text(fleet, cluster, playbook):
     """Checked, run, and run again; on the oldest ansible-core that is supported, where there is an environment of it."""
     path = {"PATH": OLDEST + "/bin:" + os.environ["PATH"]}
-    cluster.sql("DROP DATABASE IF EXISTS text")
     cluster.sql("CREATE DATABASE text")
-    for more in (["--check"], [], []):
-        output, status = fleet.command(
-            "pgfleet.cache." + playbook, "--limit", "one", *as_text(playbook), *more, **path
-        )
-        assert status == 0, output
-        assert "Traceback" not in output and "Unexpected Exception" not in output
-    cluster.sql("DROP DATABASE text")
+    try:
+        for more in (["--check"], [], []):
+            output, status = fleet.command(
+                "pgfleet.cache." + playbook, "--limit", "one", *as_text(playbook), *more, **path
+            )
+            assert status == 0, output
+            assert "Traceback" not in output and "Unexpected Exception" not in output
+    finally:
+        cluster.sql("DROP DATABASE text WITH (FORCE)")
     assert [(one["playbook"], list(one["hosts"]), one["counts"]) for one in results(fleet)] == [(playbook, ["one"], {"done": 1})] * 2
 
 
@@ -396,7 +397,7 @@ def test_starters_at_the_same_moment(fleet, cluster):
     for dummy in range(3):
         cluster.cool(path)
         output, status = fleet.command(
-            "pgfleet.cache.warmup", "-e", "cache_warmup_snapshot=together", "-e", "cache_warmup_rate=8MB",
+            "pgfleet.cache.warmup", "-e", "cache_warmup_snapshot=together", "-e", "cache_warmup_rate=2MB",
             "-e", "cache_warmup_min_residency=0", ANSIBLE_FORKS="6"
         )
         assert status == 0, output
@@ -490,15 +491,25 @@ def files_with(secret, since, *folders):
     return found
 
 
-@thorough
-def test_a_password_stays_on_no_host(fleet, cluster):
-    """In every place where one can be, with right options and wrong ones: not in outputs, results, temporary folders, nor what PostgreSQL writes."""
-    secret, since = "pl4ce-%s" % os.urandom(8).hex(), time.time() - 1
+@pytest.fixture
+def keyed(cluster):
+    """The password of a role whose every statement is logged."""
+    secret = "pl4ce-%s" % os.urandom(8).hex()
     cluster.sql("CREATE ROLE keyed LOGIN PASSWORD '%s' IN ROLE pg_monitor, residency_admin" % secret)
     settings = ("log_statement = 'all'", "log_connections = on", "log_disconnections = on")
     for one in settings:
         cluster.sql("ALTER SYSTEM SET " + one)
     cluster.sql("SELECT pg_reload_conf()")
+    yield secret
+    for one in settings:
+        cluster.sql("ALTER SYSTEM RESET " + one.split()[0])
+    cluster.sql("SELECT pg_reload_conf(); DROP ROLE keyed")
+
+
+@thorough
+def test_a_password_stays_on_no_host(fleet, cluster, keyed):
+    """In every place where one can be, with right options and wrong ones: not in outputs, results, temporary folders, nor what PostgreSQL writes."""
+    secret, since = keyed, time.time() - 1
     base = {"login_host": "127.0.0.1", "login_port": cluster.port, "login_user": "keyed"}
     places = [
         dict(base, login_password=secret),
@@ -543,9 +554,6 @@ def test_a_password_stays_on_no_host(fleet, cluster):
         found = [line for line in output.splitlines() if secret in line and not line.startswith("ansible-playbook")]
         assert found == [], found[0][:2000]
     assert "'keyed'" in outputs[0] or "keyed@" in outputs[0], "they have done their work"
-    for one in settings:
-        cluster.sql("ALTER SYSTEM RESET " + one.split()[0])
-    cluster.sql("SELECT pg_reload_conf()")
     homes = [os.path.expanduser("~%s/.ansible" % user) for user in ("root", "postgres")]
     folders = ["/tmp", "/var/tmp", "/run", "/dev/shm", "/var/log", str(fleet.results), cluster.data, os.path.dirname(cluster.log), *homes]
     assert files_with(secret, since, *folders) == []

@@ -52,7 +52,7 @@ def shared(fleet, cluster):
     def set_hosts(**more):
         fleet.set_hosts({host: dict(one, **more.get(host, {})) for host, one in hosts.items()}, **dict(common_variables(fleet), **common))
 
-    common = {"cache_warmup_snapshot": "storage", "cache_warmup_rate": "8MB", "cache_warmup_min_residency": 0}
+    common = {"cache_warmup_snapshot": "storage", "cache_warmup_rate": "4MB", "cache_warmup_min_residency": 0}
     fleet.times, fleet.set_shared = times, set_hosts
     fleet.set_shared()
     path = cluster.file_of("passenger")

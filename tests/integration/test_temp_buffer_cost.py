@@ -184,7 +184,7 @@ def test_a_short_time_limit(cluster, as_postgres, login):
     some, none = as_postgres(
         task(COST, sizes=[128, 131072], iterations=1000, time_limit="4s", rate="10GB", **login), task(COST, sizes=[262144], time_limit="0.5s", **login))
     assert not some.get("failed"), some["msg"]
-    assert not some["complete"] and some["seconds"] < 30 and some["measurements"][0]["blocks"] == 128
+    assert not some["complete"] and some["seconds"] < 300 and some["measurements"][0]["blocks"] == 128
     assert some["remarks"][0].startswith("the time limit of 4s, with a rate of 10GB, left ")
     assert none["failed"] and none["msg"] == "Not one iteration ended within the time_limit of 0.5s: set a longer one, or smaller sizes."
     nothing_is_left(cluster)
