@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -229,6 +230,35 @@ def test_the_lease_of_a_process_that_is_gone(fleet, clusters):
     output, status = fleet.run(cache_restart_primary="skip")
     assert status == 0, output
     says(output, "This run has taken over the lease of root on %s (rolling_restart, process %d" % (socket.gethostname(), first.pid))
+
+
+@thorough
+def test_what_was_begun_is_not_finished_in_another_way(fleet, clusters):
+    """Half of a fleet rebooted and the other half only restarted is not finished."""
+    for one in clusters.values():
+        warm(one)
+    output, status = fleet.run("--limit", "db2", "-e", "cache_restart_what=host")
+    assert status == 0 and fleet.kept("db2")["what"] == "host", output
+    says(output, "Not done: db1, db3. Continue with: ansible-playbook -i * pgfleet.cache.rolling_restart -e cache_restart_what=host")
+    assert "--limit" not in output
+    before = fleet.started()
+    output, status = fleet.run()
+    assert status != 0
+    says(output,
+         "The unfinished rolling restart has cache_restart_what=host (on db2), but this run has postgresql. Finish it with -e"
+         " cache_restart_what=host, or start a new one with -e cache_restart_resume=false. No host was restarted.")
+    assert fleet.started() == before
+    output, status = fleet.run("--check", per_host={"db2": {"cache_restart_what": "host"}})
+    assert status == 0, output
+    says(output, "Would first restart the batches db3.")
+    output, status = fleet.run("--check", "-e", "cache_restart_what=host")
+    assert status == 0, output
+    assert row(output, "db2").rstrip('",').endswith("Already restarted and warm: would not be restarted again.")
+    assert re.search(r"Would save [\d.]+ .?B that are cached now as 'restart'\.", row(output, "db3")), output
+    says(output, "Would first restart the batches db3.*Would then restart the primary db1.")
+    output, status = fleet.run("--check", "-e", "cache_restart_resume=false", cache_restart_primary="skip")
+    assert status == 0, output
+    says(output, "Would first restart the batches db2; db3.*Would not restart the primary db1.")
 
 
 @thorough
