@@ -126,7 +126,9 @@ class Cluster:
         """Whether what the snapshot has of it is there: less than was warmed, where the kernel had reclaimed pages, but not nearly nothing."""
         path = self.file_of(relation)
         wanted = 8192 * int(self.sql("SELECT wanted FROM residency_snapshot_relations('%s') WHERE name = '%s'" % (snapshot, relation)))
-        return wanted >= os.path.getsize(path) / 4 and residency.is_there(path, wanted)
+        figures = "%s: %d bytes, %d wanted, %d there" % (path, os.path.getsize(path), wanted, residency.there(path))
+        assert wanted >= os.path.getsize(path) / 4 and residency.is_there(path, wanted), figures
+        return True
 
     def warm(self, path):
         with open(path, "rb") as file:

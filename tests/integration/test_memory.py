@@ -32,7 +32,9 @@ BLKIO = "/sys/fs/cgroup/blkio"  # version 1
 
 def make_cgroup(hierarchy, name):
     """One that no run which was killed has left."""
-    return tempfile.mkdtemp(prefix="pgfleet-%s." % name, dir=hierarchy)
+    folder = tempfile.mkdtemp(prefix="pgfleet-%s." % name, dir=hierarchy)
+    os.chmod(folder, 0o755)  # the server's user reads its limits and counters
+    return folder
 
 
 def remove_cgroup(folder):
