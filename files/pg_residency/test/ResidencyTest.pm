@@ -6,24 +6,45 @@ use warnings;
 
 use Exporter qw(import);
 use IPC::Run;
+use POSIX ();
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(cached start_restore job last_job wait_for_job come_true restore wide_table signals crc32c craft_snapshot SUMS);
+our @EXPORT = qw(cached there start_restore job last_job wait_for_job come_true restore wide_table signals crc32c craft_snapshot SUMS);
 our @EXPORT_OK = qw(session begin answer ask until_true postmaster begin_start);
 
 # of a job that is done
 use constant SUMS => 'settled = wanted AND wanted = resident + over_budget + gone + failed';
 
+use constant BLOCK => 8192;
+use constant CACHESTAT => 451;    # on every architecture
+
+sub main_fork
+{
+	my ($node, $relation, $database) = @_;
+	return $node->data_dir . '/' . $node->safe_psql($database || 'postgres', "SELECT pg_relation_filepath('$relation')");
+}
+
 # blocks of a relation's main fork in the page cache, by fincore(1), which shares no code with the extension
 sub cached
 {
-	my ($node, $relation, $database) = @_;
-	my $path = $node->data_dir . '/' . $node->safe_psql($database || 'postgres', "SELECT pg_relation_filepath('$relation')");
+	my $path = main_fork(@_);
 	my $bytes = `fincore --bytes --noheadings --output RES '$path'`;
 	die "fincore failed on $path" if $? != 0;
-	return $bytes / 8192;
+	return $bytes / BLOCK;
+}
+
+# The same with those that the kernel has reclaimed since, which cachestat(2) counts: DAMON takes file pages that are idle for a minute.
+# An eviction on request leaves no trace of this kind.  Before Linux 6.5 as cached().
+sub there
+{
+	my $path = main_fork(@_);
+	my ($whole, $counts) = (pack('Q2', 0, 0), pack('Q5', (0) x 5));
+	open my $file, '<:raw', $path or die "$path: $!";
+	return cached(@_) if syscall(CACHESTAT, fileno($file), $whole, $counts, 0) != 0;
+	my ($in_cache, undef, undef, $evicted) = unpack('Q5', $counts);
+	return ($in_cache + $evicted) * POSIX::sysconf(POSIX::_SC_PAGESIZE()) / BLOCK;
 }
 
 # a table of a row in each block

@@ -3,31 +3,16 @@
 use strict;
 use warnings;
 
+use FindBin;
+use lib "$FindBin::RealBin/..";
+
 use File::Copy qw(copy);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use ResidencyTest qw(cached restore there);
 use Test::More;
 
 my $blocks = 20_000;
-
-# blocks of a relation's main fork in the page cache, by fincore(1)
-sub cached
-{
-	my ($node, $relation) = @_;
-	my $path = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('$relation')");
-	my $bytes = `fincore --bytes --noheadings --output RES '$path'`;
-	die "fincore failed on $path" if $? != 0;
-	return $bytes / 8192;
-}
-
-sub restore
-{
-	my ($node, $name) = @_;
-	my $job = $node->safe_psql('postgres', "SELECT residency_restore_start('$name')");
-	$node->poll_query_until('postgres', "SELECT state NOT IN ('starting', 'waiting', 'running') FROM residency_jobs WHERE job = $job")
-	  or die "job $job does not end";
-	return $job;
-}
 
 sub snapshot_file
 {
@@ -84,7 +69,7 @@ is($standby->safe_psql('postgres', "SELECT in_recovery, problem IS NULL FROM res
 $standby->safe_psql('postgres', "SELECT residency_evict('wide')");
 cmp_ok(cached($standby, 'wide'), '<', $blocks * 0.05, 'evicted on the standby, says fincore');
 my $job = restore($standby, 'of_primary');
-cmp_ok(cached($standby, 'wide'), '>=', $blocks * 0.95, 'restored on the standby, says fincore');
+cmp_ok(there($standby, 'wide'), '>=', $blocks * 0.95, 'restored on the standby, says the kernel');
 is($standby->safe_psql('postgres', "SELECT state, wanted = resident + over_budget + gone + failed, gone FROM residency_jobs WHERE job = $job"),
 	'done|t|0', 'nothing is gone on a standby, unlogged tables included');
 is($standby->safe_psql('postgres', "SELECT reason FROM residency_job_segments($job) WHERE relfilenumber = $unlogged AND fork = 'main'"),
@@ -135,10 +120,14 @@ $other->safe_psql('postgres', "CREATE TABLE placed (a int, b text) WITH (fillfac
 $other->safe_psql('postgres', "INSERT INTO placed SELECT i, repeat('x', 700) FROM generate_series(1, 5000) i; CHECKPOINT; SELECT residency_snapshot('placed')");
 $other->safe_psql('postgres', "SELECT residency_evict('placed')");
 cmp_ok(cached($other, 'placed'), '<', 250, 'evicted from another tablespace, says fincore');
-restore($other, 'placed');
-cmp_ok(cached($other, 'placed'), '>=', 4750 - 2048, 'and restored there, but for what is in shared buffers');
-is($other->safe_psql('postgres', "SELECT resident >= wanted * 0.9 FROM residency_snapshot_segments('placed') WHERE relfilenumber = pg_relation_filenode('placed') AND fork = 'main'"),
-	't', 'all of it resident in one of the caches');
+my $both = "SELECT resident >= wanted * 0.9 FROM residency_snapshot_segments('placed') WHERE relfilenumber = pg_relation_filenode('placed') AND fork = 'main'";
+for (1 .. 4)    # the kernel may reclaim pages before the count
+{
+	restore($other, 'placed');
+	last if $other->safe_psql('postgres', $both) eq 't';
+}
+is($other->safe_psql('postgres', $both), 't', 'and restored there, all of it resident in one of the caches');
+cmp_ok(there($other, 'placed'), '>=', 4750 - 2048, 'and in the page cache, but for what is in shared buffers');
 
 # --- option shared_buffers refills them in every database; blocks that only they held pass through the page cache
 my $buffers = 'SELECT sum(blocks) FROM residency_shared_buffers() WHERE relfilenumber = pg_relation_filenode(\'hot\') AND fork = \'main\'';

@@ -26,7 +26,7 @@ sub small_tables
 	return;
 }
 small_tables('CREATE TABLE small_%s (a) AS SELECT 1');
-$node->safe_psql('postgres', 'CHECKPOINT; SELECT count(filler) FROM hot; SELECT count(filler) FROM hot; SELECT residency_snapshot(\'warm\')');
+$node->safe_psql('postgres', 'CHECKPOINT; SELECT count(filler) FROM hot; SELECT count(filler) FROM hot; SELECT pgfadvise_willneed(\'wide\'); SELECT residency_snapshot(\'warm\')');
 my $generation = $node->safe_psql('postgres', "SELECT max(generation) FROM residency_snapshots() WHERE name = 'warm'");
 $node->restart;
 $node->safe_psql('postgres', "SELECT residency_evict('wide'), residency_evict('hot')");
@@ -42,12 +42,12 @@ is(signals($node), '', 'nothing crashes when a snapshot is dropped, and taken ag
 is(job($node, $job, 'state, message'), 'done|', 'the job is done');
 is(job($node, $job, SUMS), 't', 'its sums hold');
 is(job($node, $job, "wanted >= $wanted"), 't', 'what it wants is what it was started for');
-cmp_ok(cached($node, 'wide'), '>=', 5700, 'it brings the page cache back that it was started for, says fincore');
+cmp_ok(there($node, 'wide'), '>=', 5700, 'it brings the page cache back that it was started for, says the kernel');
 cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM residency_buffers('hot') WHERE fork = 'main'"), '>=', 900, 'and shared buffers');
 is(job($node, $job, 'buffers_resident >= buffers_wanted * 0.5'), 't', 'its counts say so, too');
 
 # a generation removed during the job, as by keep; and all of them, repeatedly
-$node->safe_psql('postgres', 'SELECT count(filler) FROM hot; SELECT count(filler) FROM hot; SELECT residency_snapshot(\'warm\', 1)');
+$node->safe_psql('postgres', 'SELECT count(filler) FROM hot; SELECT count(filler) FROM hot; SELECT pgfadvise_willneed(\'wide\'); SELECT residency_snapshot(\'warm\', 1)');
 my $highest = $node->safe_psql('postgres', "SELECT max(generation) FROM residency_snapshots() WHERE name = 'warm'");
 $node->restart;
 $node->safe_psql('postgres', "SELECT residency_evict('wide'), residency_evict('hot')");
@@ -63,7 +63,7 @@ $node->safe_psql('postgres', "SELECT residency_drop_snapshot('warm')");
 wait_for_job($node, $job);
 is(job($node, $job, 'state'), 'done', 'a job whose snapshot is gone is done all the same');
 cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM residency_buffers('hot') WHERE fork = 'main'"), '>=', 900, 'shared buffers included');
-cmp_ok(cached($node, 'wide'), '>=', 5700, 'and the page cache');
+cmp_ok(there($node, 'wide'), '>=', 5700, 'and the page cache');
 $node->restart;
 cmp_ok($node->safe_psql('postgres', "SELECT generation FROM residency_snapshot('warm')"), '>', $highest, 'nor is a number used again after a restart');
 is(signals($node), '', 'and nothing crashes');
@@ -131,22 +131,28 @@ $node->safe_psql('postgres', "SELECT residency_snapshot('template', 1)");
 $node->restart;
 # at 100 blocks a second its buffers take longer than CREATE DATABASE waits for its template, 5 s
 $job = start_restore($node, 'template', '{"rate": 819200, "shared_buffers": true}');
-my $slowest = 0;
-my $made = 0;
-for (1 .. 12)
+# how many of them are made, and the median of the seconds
+sub make_databases
 {
-	my $began = time;
-	my ($rc, $out, $err) = $node->psql('postgres', 'CREATE DATABASE made');
-	$made++ if $rc == 0;
-	diag($err) if $rc != 0;
-	$slowest = time - $began if time - $began > $slowest;
-	$node->psql('postgres', 'DROP DATABASE IF EXISTS made');
-	sleep 0.3;
+	my ($made, @took) = 0;
+	for (1 .. 12)
+	{
+		my $began = time;
+		my ($rc, $out, $err) = $node->psql('postgres', 'CREATE DATABASE made');
+		push @took, time - $began;
+		$made++ if $rc == 0;
+		diag($err) if $rc != 0;
+		$node->psql('postgres', 'DROP DATABASE IF EXISTS made');
+		sleep 0.3;
+	}
+	return ($made, (sort { $a <=> $b } @took)[5]);
 }
+my ($made, $beside) = make_databases();
 is($made, 12, 'CREATE DATABASE works while a job fills shared buffers');
-cmp_ok($slowest, '<', 4, 'and does not wait for it');
 $node->safe_psql('postgres', "SELECT residency_cancel($job)");
 wait_for_job($node, $job);
+my (undef, $alone) = make_databases();
+cmp_ok($beside, '<', 10 * $alone, 'and does not wait for it');
 
 # --- a session whose database was dropped, as on a standby that has replayed that; current_database() crashes there
 $node->safe_psql('postgres', 'CREATE DATABASE dropped');

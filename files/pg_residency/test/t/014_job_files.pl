@@ -71,7 +71,7 @@ is(job($node, $job, 'state'), 'done', 'and its job is done');
 my $pid;
 ($job, $pid) = slow_job(40);
 unlink file($job) or die "unlink: $!";
-for (my $until = time + 20; time < $until && kill(0, $pid); sleep 0.05) { }
+for (my $until = time + 180; time < $until && kill(0, $pid); sleep 0.05) { }
 my $next = restore($node, 'small');
 is(job($node, $next, 'state, message'), 'done|', 'a job ends when its file is removed, and the next one can run');
 ok(slurp_file($node->logfile) =~ /restore of whole relations \(job $job\) is interrupted.*\n.*DETAIL:  .*the file of the job was removed/, 'the log says why');
@@ -111,7 +111,7 @@ is(job($node, $newest, 'state'), 'done', 'nor does it remove it');
 my $fifo = file($job + 5);
 POSIX::mkfifo($fifo, 0600) or die "mkfifo: $!";
 begin($watcher, 'SELECT count(*) > 0 FROM residency_jobs');
-for (my $until = time + 20; time < $until && $watcher->{out} !~ /\(end\)/; sleep 0.05)
+for (my $until = time + 180; time < $until && $watcher->{out} !~ /\(end\)/; sleep 0.05)
 {
 	$watcher->{psql}->pump_nb;
 }

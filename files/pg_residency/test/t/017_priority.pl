@@ -73,7 +73,7 @@ my $columns = 'state, io_class, scheduler, window_bytes';
 make_cold();
 my $job = restore($node, 'warm', "{\"segments\": [$segment]}");
 is(job($node, $job, $columns), 'done|idle|mq-deadline|524288', 'a restore reads in the idle class');
-cmp_ok(cached($node, 'wide'), '>', 0.9 * 16384, 'and loads the table');
+cmp_ok(there($node, 'wide'), '>', 0.95 * 16384, 'and loads the table');
 
 $job = restore($node, 'warm', "{\"segments\": [$segment]}");
 is(job($node, $job, $columns), 'done|||', 'one that has nothing to load has no class');
@@ -123,9 +123,11 @@ SKIP:
 	{
 		my ($table, $tablespace) = @$_;
 		$node->safe_psql('postgres', wide_table($table, 512) . "ALTER TABLE $table SET TABLESPACE $tablespace; CHECKPOINT;");
-		$node->safe_psql('postgres', "SELECT pgfadvise_willneed('$table')");
 	}
-	until_true('they are warm', sub { cached($node, 'known') >= 512 && cached($node, 'odd') >= 512 });
+	until_true('they are warm', sub {
+		$node->safe_psql('postgres', "SELECT pgfadvise_willneed('$_')") for qw(known odd);
+		return cached($node, 'known') >= 512 && cached($node, 'odd') >= 512;
+	});
 	$node->safe_psql('postgres', q(SELECT residency_snapshot('several')));
 	for my $table (qw(known odd))
 	{

@@ -56,6 +56,8 @@ $node->safe_psql('postgres', "SELECT residency_snapshot('warm')");
 my %segment = map { $_ => $node->safe_psql('postgres', "SELECT segment_no FROM residency_snapshot_segments('warm') WHERE relfilenumber = pg_relation_filenode('$_') AND fork = 'main' AND database = (SELECT oid FROM pg_database WHERE datname = 'postgres')") }
   qw(held other doomed emptied sparse);
 
+my $job;
+
 sub options
 {
 	my ($seconds, $tables, $more) = @_;
@@ -66,7 +68,7 @@ sub options
 
 sub begin_to_hold
 {
-	my $job = start_restore($node, 'warm', options(@_));
+	$job = start_restore($node, 'warm', options(@_));
 	wait_for_job($node, $job, "'holding', 'failed', 'done'");
 	is(job($node, $job, 'state'), 'holding', 'the job holds') or BAIL_OUT(job($node, $job, '*'));
 	come_true($node, "SELECT counted_at IS NOT NULL FROM residency_jobs WHERE job = $job") or die;
@@ -82,6 +84,24 @@ sub await_count
 		my $last = job($node, $job, 'counted_at');
 		come_true($node, "SELECT counted_at > '$last' FROM residency_jobs WHERE job = $job") or die job($node, $job, '*');
 	}
+	return;
+}
+
+# takes it away while the job is bringing it back, and little of it has come
+sub catch_it
+{
+	my ($table) = @_;
+	for (1 .. 5)
+	{
+		take_away(path($table));
+		for (my $until = time + 60; time < $until; sleep 0.05)
+		{
+			my $pages = $node->safe_psql('postgres', "SELECT sum(pages_mem) FROM pgfincore('$table')");
+			return if $pages >= 2 && $pages <= 16;
+			last if $pages > 16;    # too late
+		}
+	}
+	BAIL_OUT('nothing is brought back: ' . job($node, $job, '*') . ' ' . cached($node, $table));
 	return;
 }
 
@@ -110,7 +130,7 @@ like($err, qr/option "hold_interval" requires option "hold_until"/, 'and one wit
 
 # --- what is held stays
 $node->safe_psql('postgres', "SELECT residency_evict('held')");
-my $job = begin_to_hold(600, [qw(held other doomed emptied sparse)], ', "time_limit": 2');
+$job = begin_to_hold(600, [qw(held other doomed emptied sparse)]);
 my $pid = job($node, $job, 'pid');
 is(job($node, $job, SUMS), 't', 'the sums of its row hold');
 is(job($node, $job, 'finished_at IS NULL AND held_since <= counted_at AND hold_until > now()'), 't', 'it has not ended, and says until when');
@@ -121,13 +141,13 @@ my $seen = mapped($pid, path('held')) + mapped($pid, path('other')) + mapped($pi
 cmp_ok(abs($told - $seen), '<', 0.1 * $seen, 'and says how much');
 take_away(path('held'));
 cmp_ok(cached($node, 'held'), '>', 0.9 * $blocks, 'what another process advises to evict stays');
-sleep 2;
-is(job($node, $job, 'state'), 'holding', 'the time limit was that of the restore');
 
 # --- what is taken away comes back, and is counted
 my $before = job($node, $job, 'reclaimed');
+kill 'STOP', $pid;    # it would bring it back
 take_away(path('sparse'));
 cmp_ok(cached($node, 'sparse'), '<', 0.5 * $few, 'what is not mapped can be taken away');
+kill 'CONT', $pid;
 await_count($job);
 cmp_ok(cached($node, 'sparse'), '>=', 0.9 * $few, 'and comes back');
 cmp_ok(job($node, $job, 'reclaimed') - $before, '>=', 0.5 * 16, 'the blocks are counted as reclaimed');
@@ -139,7 +159,7 @@ is(job($node, $job, "message IS NULL"), 't', 'it has nothing to complain of') or
 # --- eviction on request
 my $began = time;
 is($node->safe_psql('postgres', "SELECT resident_after FROM residency_evict('held')"), 0, 'what is held can be evicted');
-cmp_ok(time - $began, '<', 20, 'without a long wait');
+cmp_ok(time - $began, '<', 200, 'without a long wait');
 is(cached($node, 'held'), 0, 'says fincore');
 is(mapped($pid, path('held')), 0, 'it is mapped no more');
 $before = job($node, $job, 'reclaimed');
@@ -173,17 +193,17 @@ is(job($node, $job, SUMS), 't', 'the sums hold at the end');
 is($node->safe_psql('postgres', "SELECT residency_cancel($job)"), 'f', 'only once');
 
 $node->safe_psql('postgres', "SELECT pgfadvise_willneed('held')");
-$job = begin_to_hold(4, ['held']);
+$job = begin_to_hold(12, ['held']);
 $pid = job($node, $job, 'pid');
 wait_for_job($node, $job);
 is(job($node, $job, 'state'), 'done', 'a hold ends by itself');
-is(job($node, $job, "finished_at - hold_until BETWEEN '0' AND '3 s' AND counted_at <= finished_at"), 't', 'when it should') or diag(job($node, $job, '*'));
-come_true($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid)");
+is(job($node, $job, "finished_at - hold_until BETWEEN '0' AND '30 s' AND counted_at <= finished_at"), 't', 'when it should') or diag(job($node, $job, '*'));
+for (my $until = time + 60; -e "/proc/$pid" && time < $until; sleep 0.1) { }
 ok(!-e "/proc/$pid", 'and so does its process');
 
 # --- no more than it held
 take_away(path('sparse'));
-$job = begin_to_hold(600, ['sparse'], ', "budget": 81920, "gap_blocks": 0');
+$job = begin_to_hold(600, ['sparse'], ', "budget": 81920, "gap_blocks": 0, "time_limit": 5');
 $before = cached($node, 'sparse');
 cmp_ok($before, '<=', 12, 'a restore within a budget');
 for (1 .. 3)
@@ -194,21 +214,24 @@ for (1 .. 3)
 cmp_ok(cached($node, 'sparse'), '<=', $before, 'what was over the budget is not brought back either') or diag(job($node, $job, '*'));
 cmp_ok(cached($node, 'sparse'), '>=', 0.8 * $before, 'what was within it is');
 is(job($node, $job, SUMS), 't', 'the sums hold');
+come_true($node, "SELECT now() - started_at > '6 s' FROM residency_jobs WHERE job = $job") or die;
+await_count($job);
+is(job($node, $job, 'state'), 'holding', 'the time limit was that of the restore');
 
 # --- taken away again and again
-for (1 .. 60)
+my $message = '';
+for (my $until = time + 120; time < $until; usleep(300_000))
 {
 	take_away(path('sparse'));
-	last if job($node, $job, 'message') ne '';
-	usleep(300_000);
+	$message = job($node, $job, 'message');
+	last if $message ne '';
 }
-like(job($node, $job, 'message'), qr/^most of what was brought back was reclaimed again; the next count is in \d+ s$/, 'it does not fight, and says so');
+like($message, qr/^most of what was brought back was reclaimed again; the next count is in \d+ s$/, 'it does not fight, and says so');
 end_hold($job);
 
 # --- a session evicts what is being brought back
 $job = begin_to_hold(600, ['sparse'], ', "rate": 16384');
-take_away(path('sparse'));
-come_true($node, "SELECT (SELECT sum(pages_mem) FROM pgfincore('sparse'))::bigint BETWEEN 2 AND 16") or BAIL_OUT('nothing is brought back: ' . job($node, $job, '*') . ' ' . cached($node, 'sparse'));
+catch_it('sparse');
 is($node->safe_psql('postgres', "SELECT resident_after FROM residency_evict('sparse')"), 0, 'what is being loaded can be evicted');
 sleep 3;
 is(cached($node, 'sparse'), 0, 'and does not come back');
@@ -216,16 +239,15 @@ is(job($node, $job, 'state'), 'holding', 'the job goes on');
 end_hold($job);
 
 # --- the time is over while it loads, and a cancel while it loads
-for my $seconds (5, 600)
+for my $seconds (12, 600)
 {
 	$node->safe_psql('postgres', "SELECT pgfadvise_loader('sparse', 0, true, true, B'$bits')");
-	$job = begin_to_hold($seconds, ['sparse'], ', "rate": 8192');
-	take_away(path('sparse'));
-	come_true($node, "SELECT (SELECT sum(pages_mem) FROM pgfincore('sparse'))::bigint BETWEEN 2 AND 16") or BAIL_OUT('nothing is brought back: ' . job($node, $job, '*') . ' ' . cached($node, 'sparse'));
-	if ($seconds > 5) { end_hold($job); }
+	$job = begin_to_hold($seconds, ['sparse'], ', "rate": 2048');    # a minute for all
+	catch_it('sparse');
+	if ($seconds > 12) { end_hold($job); }
 	else { wait_for_job($node, $job); }
-	is(job($node, $job, "finished_at - hold_until < '2 s'"), 't', 'a load does not outlast the hold') or diag(job($node, $job, '*'));
-	is(job($node, $job, 'state || coalesce(message, $$$$)'), $seconds > 5 ? 'canceledcanceled by residency_cancel()' : 'done', 'with the right reason');
+	is(job($node, $job, "finished_at - hold_until < '20 s'"), 't', 'a load does not outlast the hold') or diag(job($node, $job, '*'));
+	is(job($node, $job, 'state || coalesce(message, $$$$)'), $seconds > 12 ? 'canceledcanceled by residency_cancel()' : 'done', 'with the right reason');
 }
 
 # --- out of descriptors for a while
@@ -244,7 +266,7 @@ end_hold($job);
 
 # --- what is evicted while the job restores is not held
 $node->safe_psql('postgres', "SELECT residency_evict('sparse'); SELECT pgfadvise_willneed('held')");
-$job = start_restore($node, 'warm', options(600, [qw(held sparse)], ', "rate": 32768'));
+$job = start_restore($node, 'warm', options(600, [qw(held sparse)], ', "rate": 16384'));
 wait_for_job($node, $job, "'running'");
 $node->safe_psql('postgres', "SELECT residency_evict('held')");
 wait_for_job($node, $job, "'holding'");
@@ -271,7 +293,7 @@ come_true($node, "SELECT counted_at IS NOT NULL FROM residency_jobs WHERE job = 
 $pid = job($node, $job, 'pid');
 like(slurp_file("/proc/$pid/maps"), qr/\Q$passing\E/, 'a table of another database is held');
 $node->safe_psql('postgres', 'DROP DATABASE passing');
-for (1 .. 100)
+for (1 .. 600)
 {
 	last if slurp_file("/proc/$pid/maps") !~ /\Q$passing\E/;
 	usleep(200_000);
