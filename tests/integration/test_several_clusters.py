@@ -30,6 +30,9 @@ def fleet(machine, cluster):
         clusters[name] = machine(name)
         clusters[name].sql(TABLES)
         clusters[name].sql("CREATE EXTENSION pg_residency; CHECKPOINT")
+        # A restore leaves out of the page cache what shared buffers have.
+        clusters[name].stop()
+        clusters[name].start()
         clusters[name].warm(clusters[name].file_of("passenger"))
         clusters[name].sql("SELECT residency_snapshot('warm', 2, false)")
     return clusters
