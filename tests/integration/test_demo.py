@@ -107,4 +107,4 @@ def test_fleet_of_a_clone_that_postgres_cannot_read(small_clone):
     other = clone.with_name("another")
     shutil.copytree(str(clone), str(other))
     output, status = outcome([str(other / "demo/clean")], timeout=60)
-    assert status == 0 and re.search("^==> Removing the fleet of an earlier run: ", output) and not os.path.exists(fleet), output
+    assert status == 0 and re.fullmatch("==> Removing the fleet of an earlier run: .*\n", output) and not os.path.exists(fleet), output
