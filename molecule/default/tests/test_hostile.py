@@ -11,6 +11,8 @@ import subprocess
 
 import pytest
 
+pytestmark = pytest.mark.thorough  # which make test leaves out (HEART)
+
 HOST = "pg-b"  # which has pipelining: much faster
 testinfra_hosts = ["ansible://" + HOST]
 
