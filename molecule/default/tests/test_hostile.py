@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-pytestmark = pytest.mark.thorough  # which make test leaves out (HEART)
+pytestmark = pytest.mark.thorough
 
 HOST = "pg-b"  # which has pipelining: much faster
 testinfra_hosts = ["ansible://" + HOST]
