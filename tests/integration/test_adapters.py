@@ -280,6 +280,7 @@ def test_service(service):
     assert resident < os.path.getsize(largest), "the start reads some of it again"
 
 
+@thorough
 @pytest.mark.parametrize("service", ["pg_ctlcluster"], indirect=True)
 def test_somebody_else_s(service):
     """What root would restart belongs to another user than the one whose cluster this is meant to be."""

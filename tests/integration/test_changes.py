@@ -385,6 +385,7 @@ def test_a_measured_query_changes_nothing(cluster, four_runs):
     assert [bool(one["runs"]) for one in results] == [True] * 4
 
 
+@thorough
 def test_a_record_is_no_change(cluster, four_runs):
     """Of the host, whose unfinished work it is about. The second run of two finds what the first has written."""
     directory = records(cluster)[0]
@@ -415,6 +416,7 @@ def test_a_package_is_assembled_once(cluster, ansible, tmp_path):
     assert run_command("dpkg-deb", "--field", package, "Version").strip() == "0.3.0"
 
 
+@thorough
 def test_a_window_changes_nothing(cluster, four_runs):
     for result in four_runs("physical_io_info", (False,) * 4, duration="1s"):
         assert result["window"]["seconds"] >= 1
@@ -423,6 +425,7 @@ def test_a_window_changes_nothing(cluster, four_runs):
         assert result["reading"]["data_directory"] == cluster.data
 
 
+@thorough
 def test_a_load(cluster, four_runs):
     sizes = {"schemas": 1, "scale": "8M"}
     four_runs("io_workload", (True, True, False, False), **sizes)

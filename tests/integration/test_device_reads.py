@@ -15,7 +15,7 @@ import threading
 import time
 
 import pytest
-from cluster import MAJOR, OWNER, Cluster, quick, run, thorough
+from cluster import MAJOR, OWNER, Cluster, heart, quick, run, thorough
 from devices import device
 from playbook import task
 from test_memory import BLKIO, make_cgroup, remove_cgroup
@@ -129,7 +129,7 @@ QUERIES = {
 
 @quick
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("name", heart(QUERIES, {"alone", "parallel"}.__contains__))
 def test_exact_is_what_the_device_delivered(disk, measured, name, method):
     query, settings, relation = QUERIES[name]
     for _attempt in range(3):

@@ -126,6 +126,7 @@ def test_import_role_and_post_tasks(play, one):
 GENERATIONS = "SELECT string_agg(generation::text, ',' ORDER BY generation) FROM residency_snapshots() WHERE name = 'before'"
 
 
+@thorough
 def test_what_a_play_has_left_cold_is_restored_by_the_next(play, one):
     """The handler has no room; the next play restores first what was there before the restart, or saves nothing."""
     around = {"ansible.builtin.include_role": AROUND}

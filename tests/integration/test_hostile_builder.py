@@ -156,6 +156,7 @@ def processes(directory):
     return listed
 
 
+@thorough
 def test_what_postgres_plants_during_a_build_does_not_arrive(victim, place, secret):
     """Files of its own, links in place of those that are listed, other SQL: E 3."""
     name = "pgfleet-planted-%d.conf" % os.getpid()

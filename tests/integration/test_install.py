@@ -56,7 +56,8 @@ CONTROL, SCRIPT, LIBRARY = "share/extension/pg_residency.control", "share/extens
 
 
 @pytest.mark.parametrize("name, harm", [
-    (CONTROL, give_away), (SCRIPT, append), *(pytest.param(*one, marks=thorough) for one in (
+    (CONTROL, give_away), *(pytest.param(*one, marks=thorough) for one in (
+        (SCRIPT, append),
         (CONTROL, os.unlink), (SCRIPT, open_file), (SCRIPT, leave), (LIBRARY, close_file),
     )),
 ])
@@ -96,6 +97,7 @@ RESTART = """
 """
 
 
+@thorough
 def test_an_install_sees_what_the_server_has_loaded(fleet, machine, cluster, tmp_path):
     """A library that was replaced while the server that preloads it ran; a script of it takes no restart."""
     one = machine("loaded")

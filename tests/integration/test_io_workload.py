@@ -23,7 +23,7 @@ from playbook import documented, keys, task
 LOAD = "io_workload"
 SMALL = {"schemas": 2, "scale": "8M"}
 # percentage of updates, and how PostgreSQL reads
-WAYS = [(0, None), (60, None), (100, None)] if MAJOR < 18 else [(60, method) for method in METHODS]
+WAYS = [pytest.param(0, None, marks=thorough), (60, None), pytest.param(100, None, marks=thorough)] if MAJOR < 18 else [(60, method) for method in METHODS]
 
 
 def sizes(**changed):

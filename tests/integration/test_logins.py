@@ -48,7 +48,7 @@ def test_password_from_another_host(ansible, by_password, another_host, cluster)
     results = ansible.tasks(tasks, vars=another_host)
     for result in results:
         assert not result.get("failed"), result["msg"]
-    assert results[-1]["changed"]
+    assert results[-1]["changed"], results[-1]["msg"]
 
 
 @thorough

@@ -151,6 +151,7 @@ def test_the_others_do_not_go_on_without_it(fleet, clusters, failed):
     )
 
 
+@thorough
 def test_what_is_cold_is_not_saved(fleet, clusters, failed):
     """The nightly snapshot would have what is left of the cache, and after some nights nothing else."""
     output, status = fleet.ansible.command("pgfleet.cache.snapshot", "--limit", "db2,db3")

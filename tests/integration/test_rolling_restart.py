@@ -19,7 +19,7 @@ import threading
 import time
 
 import pytest
-from cluster import LOOSE, heart, quick, thorough
+from cluster import LOOSE, heart, thorough
 from conftest import TABLES
 from playbook import banners
 from proxies import HAProxy
@@ -434,7 +434,7 @@ def test_a_change_of_roles_stops_the_roll(fleet, machine):
     assert fleet.kept("db5")["out"] is False
 
 
-@quick
+@thorough
 def test_standbys_behind_haproxy(fleet, clusters, tmp_path):
     """One after the other is out, and never both; who is put back meanwhile, as by a reload, is taken out again, and the report names that one alone."""
     proxy = HAProxy(str(tmp_path), {name: clusters[name] for name in ("db2", "db3")})

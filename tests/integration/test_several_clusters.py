@@ -51,6 +51,7 @@ def hosts(ansible, fleet):
     return ansible
 
 
+@thorough
 def test_main_job(hosts, fleet, tmp_path):
     """All start at once: the machine's lock makes one wait for the other, and all get there. Who has waited says so: for whom and how long."""
     output, status = hosts.command("pgfleet.cache.install")

@@ -343,6 +343,7 @@ def test_one_of_two_hosts_fails(two, cluster):
     nothing_is_left(cluster)
 
 
+@thorough
 def test_wrong_variables(two):
     for variable, message in (
         ("cache_temp_buffer_cost_sizes=127", "cache_temp_buffer_cost_sizes has '127': each must be a whole number from 128 to 4194304."),
