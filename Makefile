@@ -17,10 +17,10 @@ demo: ## a primary and two standbys on this machine: a query cold and restored, 
 demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
-.PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule
+.PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule test-few
 .PHONY: test-block-devices test-cuts test-packages test-fleet test-cold test-tenant
 test: ## what every change has to pass, and the sum of it (root); twenty minutes, on a bare machine thirty
-	@MAJORS=18 /usr/bin/python3 build-tools/test.py sanity beside molecule then extension beside majors lint unit then integration
+	@MAJORS=18 /usr/bin/python3 build-tools/test.py sanity lint unit majors beside molecule beside extension then integration
 
 test-all: ## everything, each variant, scenario and version, but not stress and asan (root); hours
 	@THOROUGH=1 CUTS=6 /usr/bin/python3 build-tools/test.py --once --limit 180 lint unit sanity beside packages fleet then extension molecule beside majors tenant \

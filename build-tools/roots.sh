@@ -76,7 +76,7 @@ install_major() {
     # its statements are what scripts are made of; none of it comes to this machine's own folders
     in_root "$rootfs" sh -c 'cd /usr/src/pgfincore && apt-get -qq --tar-only --download-only source pgfincore &&
         tar --strip-components=1 -xf pgfincore_*.orig.tar.*' >>"$build/majors-apt.log" 2>&1 ||
-        say "pgfincore's source is not to be had: its own test is left out"
+        echo "skipped: pgfincore's source is not to be had, and so not its own test"
     touch "$rootfs/pgfleet-$major-$recipe"
 }
 
@@ -93,7 +93,7 @@ prepare_major() {
     [ -e "$rootfs/pgfleet-$major-$recipe" ] || install_major "$rootfs" "$major"
     # shellcheck disable=SC2064  # as it is now
     trap "rm -rf --one-file-system '$rootfs$shipped'" EXIT
-    mkdir -p "$rootfs$shipped"
+    mkdir -p "$rootfs$shipped" || return 1
     git ls-files -z --cached --others --exclude-standard files/pg_residency tests/extension |
         tar --null --ignore-failed-read -T - -c | tar -x -C "$rootfs$shipped"
 }

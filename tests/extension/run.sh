@@ -15,7 +15,7 @@ major=${1:-15}
 # shellcheck source=tests/extension/server.sh
 . "$(dirname "$0")/server.sh"
 
-failed=
+failed='' ran=''
 # stage NAME COMMAND...: if it is wanted; the others follow also when it has failed
 stage() {
 	case " ${ONLY:-$1} " in
@@ -24,6 +24,7 @@ stage() {
 	esac
 	echo "== $1"
 	name=$1
+	ran="$ran $1"
 	shift
 	"$@" || failed="$failed $name"
 }
@@ -87,7 +88,7 @@ pgfincore_test() {
 # tap [FILE]: the tests that need servers of their own; the files that failed are named one by one
 tap() (
 	# shellcheck disable=SC2016  # its parent, this subshell
-	[ -z "${PG_RESIDENCY_THROTTLE:-}" ] || sh -c 'echo $PPID >"$1"' sh "$group/cgroup.procs"
+	[ -z "${PG_RESIDENCY_THROTTLE:-}" ] || sh -c 'echo $PPID >"$1"' sh "$group/cgroup.procs" || return 1
 	{
 		as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= ISOLATION= ${1:+PROVE_TESTS="test/$1"} installcheck 2>&1 && wrong=0 || wrong=1
 		echo "$wrong" >"$work/tap.status"
@@ -144,4 +145,5 @@ for name in $failed; do
 	fi
 done
 [ -z "$failed" ] || exit 1
+[ -n "$ran" ] || { echo "There is no such stage: $ONLY" && exit 2; }
 echo "== the extension passes on $("$bin/postgres" --version)"

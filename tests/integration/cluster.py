@@ -41,10 +41,11 @@ def free_port():
     return next(_PORTS)
 
 
-def complete(command, timeout, **options):
+def complete(command, timeout, check=False, **options):
     """subprocess.run with all output in one. A command that is late fails the test with what it has printed."""
     try:
-        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, timeout=timeout, **options)
+        return subprocess.run(
+            command, check=check, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, timeout=timeout, **options)
     except subprocess.TimeoutExpired as late:
         raise AssertionError("Not done within %g s: %s\n%s" % (timeout, " ".join(command), os.fsdecode(late.output or b""))) from None
 

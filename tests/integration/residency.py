@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
+import subprocess
 
 PAGE = mmap.PAGESIZE
 _CACHESTAT = 451  # on every architecture, since Linux 6.5
@@ -31,10 +33,12 @@ class _Pages(ctypes.Structure):
 
 
 def there(path):
-    """Bytes of the file that are in the page cache, or were until the kernel reclaimed them."""
+    """Bytes of the file that are in the page cache, or were until the kernel reclaimed them. Before Linux 6.5 those in the page cache."""
     pages = _Pages()
     with open(path, "rb") as file:
         if _libc.syscall(ctypes.c_long(_CACHESTAT), file.fileno(), ctypes.byref(_Range(0, 0)), ctypes.byref(pages), 0) != 0:
+            if ctypes.get_errno() == errno.ENOSYS:
+                return int(subprocess.check_output(["fincore", "--bytes", "--noheadings", "--output", "RES", path], timeout=60))
             raise OSError(ctypes.get_errno(), "cachestat: " + os.strerror(ctypes.get_errno()), path)
     return PAGE * (pages.cached + pages.evicted)
 

@@ -83,6 +83,7 @@ def small_clone(tmp_path):
             changes = {
                 "inventory.yml": [("/var/lib/pgfleet-demo", fleet)],
                 "tables.sql": [("2500000", "25000"), ("16500000", "165000")],
+                "volume": [("/sys/fs/cgroup/blkio", "/nonexistent"), ("/run/systemd/system", "/nonexistent")],
                 "clean": [("/var/lib/pgfleet-demo", fleet), ("/var/lib/pgfleet/", fleet + "/"), ("/run/pgfleet", str(tmp_path / "lock"))],
             }
             write(source, clone / source, *changes.get(name, []))

@@ -123,6 +123,7 @@ cmp_ok(cached($other, 'placed'), '<', 250, 'evicted from another tablespace, say
 my $both = "SELECT resident >= wanted * 0.9 FROM residency_snapshot_segments('placed') WHERE relfilenumber = pg_relation_filenode('placed') AND fork = 'main'";
 for (1 .. 4)    # the kernel may reclaim pages before the count
 {
+	$other->safe_psql('postgres', "SELECT residency_evict('placed')");
 	restore($other, 'placed');
 	last if $other->safe_psql('postgres', $both) eq 't';
 }

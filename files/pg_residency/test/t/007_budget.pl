@@ -65,9 +65,9 @@ $node = new_node('files', "shared_buffers = 1MB\nmax_files_per_process = 64\nmax
 $node->safe_psql('postgres', q{DO $$ BEGIN FOR i IN 1..1012 LOOP
 	EXECUTE format('CREATE TABLE f%s (a) AS SELECT repeat(''x'', 700) FROM generate_series(1, 40)', i); END LOOP; END $$});
 $node->safe_psql('postgres', "CHECKPOINT; SELECT residency_snapshot('files', 1)");
-$node->safe_psql('postgres', q{SELECT count(residency_evict(oid)) FROM pg_class WHERE relname ~ '^f[0-9]+$' AND relkind = 'r'});
 for (1 .. 4)    # the kernel may reclaim pages before the count
 {
+	$node->safe_psql('postgres', q{SELECT count(residency_evict(oid)) FROM pg_class WHERE relname ~ '^f[0-9]+$' AND relkind = 'r'});
 	$job = restore($node, 'files');
 	last if job($node, $job, 'resident >= wanted * 0.98') eq 't';
 }
@@ -88,7 +88,7 @@ for ($a, $b)
 my $elsewhere = 'SELECT restored_elsewhere_bytes FROM residency_budget()';
 my $others = $c->safe_psql('postgres', $elsewhere);
 my $filled = job($a, restore($a, 'warm'), 'resident');
-cmp_ok($filled, '>', 0, 'a cluster has restored');
+cmp_ok($filled, '>', 3500, 'a cluster has restored');
 my $told = $c->safe_psql('postgres', $elsewhere) - $others;
 cmp_ok($told, '>=', $filled * 8192, 'what a cluster restored is told to the others');
 my $segment = $a->safe_psql('postgres', "SELECT residency_evict('tiny'); SELECT segment_no FROM residency_snapshot_segments('warm')
