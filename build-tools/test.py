@@ -24,6 +24,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 AGAIN = 5
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RETRIED = {"extension", "majors", "molecule", "integration"}
 # as pytest says it, prove, and our scripts
 SKIPPED = re.compile(r"^SKIPPED .*|^\S+ \.+ skipped: .*|^skipped: .*", re.MULTILINE)
@@ -180,13 +181,15 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    for number in signal.SIGTERM, signal.SIGHUP:
+    for number in ENDS:
         signal.signal(number, signal.default_int_handler)
     try:
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit("ERROR: interrupted")
     finally:
+        for number in ENDS:
+            signal.signal(number, signal.SIG_IGN)
         ending.set()
         while running:
             end(running[0])
