@@ -5,7 +5,7 @@ begins. Each part's log is in build/NAME (results), with a table of all, which a
 
 A part that has failed may name what did, in lines such as "failed: tests/integration/test_x.py::test_y" and a tab and the reason. If that are
 five in all or fewer, each is tried again when everything else has ended: by ONLY="..." make test-PART. What passes then is called flaky, in the
-table's place and in build/NAME/flaky, and is no failure. With --once, nothing is tried again. A part that takes more than --limit (30) minutes
+table's place and in build/NAME/flaky, and is no failure. With --once, nothing is tried again. A part that takes more than --limit (45) minutes
 is ended. The last line is "N passed, N failed": the sum of what the parts say in theirs.
 """
 
@@ -134,7 +134,7 @@ def tested() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", default="results")
-    parser.add_argument("--limit", type=float, default=30)
+    parser.add_argument("--limit", type=float, default=45)
     parser.add_argument("--once", action="store_true")
     options, words = parser.parse_known_args()
     if os.geteuid() != 0:

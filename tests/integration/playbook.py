@@ -77,6 +77,7 @@ class Ansible:
             tasks[0]["register"] = register
         output, dummy = self.command(
             self.write(tasks, **play),
+            timeout=LONG + 2 * len(tasks),  # some plays have more than a hundred
             ANSIBLE_STDOUT_CALLBACK="ansible.posix.json",
             **(environment or {})
         )
