@@ -2,13 +2,12 @@
 
 Sources: roles/*/meta/argument_specs.yml, build-tools/shared_variables.yml, the documentation of plugins/modules/*.py.
 Derived: the marked parts of the specifications, roles/*/defaults/main.yml (that of cache_common has what roles share),
-the tables of variables in roles/*/README.md, playbooks/vars/checked.json, the table of modules in README.md.
+the tables of variables in roles/*/README.md, the table of modules in README.md.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import pathlib
 import re
 import sys
@@ -24,8 +23,6 @@ WIDTH = 150
 
 # What the role cache_warmup gives the module itself; every other option of the module is a variable of the role.
 NOT_OF_THE_ROLE = ("name", "lease_file", "lease_id", "take_over", "job", "digest", "wait", "wait_sleep", "waited")
-
-CHECKED = "{{ pgfleet_check | default({}) | pgfleet.cache.checked(inventory_hostname, '%s'%s) }}"
 
 Options = Dict[str, Dict[str, Any]]
 
@@ -43,7 +40,6 @@ def main(check: bool) -> int:
 
 
 def derived() -> Iterator[Tuple[pathlib.Path, str]]:
-    every: Options = {}
     for role in sorted(ROOT.glob("roles/*")):
         path = role / "meta/argument_specs.yml"
         text = specification(path.read_text(encoding="utf-8"), role.name)
@@ -51,7 +47,6 @@ def derived() -> Iterator[Tuple[pathlib.Path, str]]:
         found: Options = {}
         for entry_point in yaml.safe_load(text)["argument_specs"].values():
             found.update(entry_point["options"])
-        every.update(found)
         if role.name == COMMON:
             found = shared()
             yield role / "defaults/main.yml", defaults(found, "build-tools/shared_variables.yml")
@@ -59,7 +54,6 @@ def derived() -> Iterator[Tuple[pathlib.Path, str]]:
             own = {name: one for name, one in found.items() if not name.startswith("pgfleet_")}
             yield role / "defaults/main.yml", defaults(own, "meta/argument_specs.yml")
         yield role / "README.md", between((role / "README.md").read_text(encoding="utf-8"), "<!-- %s -->", "variables", table(found))
-    yield ROOT / "playbooks/vars/checked.json", json.dumps(checked(every), indent=2) + "\n"
     path = ROOT / "README.md"
     rows = ["| module | what it does |", "| --- | --- |"]
     rows += ["| `%s` | %s |" % (name, markdown(found["short_description"])) for name, found in modules().items()]
@@ -154,19 +148,6 @@ def shown(default: Any) -> str:
     if template:
         return ", else ".join("`%s`" % one for one in template.groups() if one)
     return "" if default == "" else "`%s`" % (str(default).lower() if isinstance(default, bool) else scalar(default))
-
-
-def checked(options: Options) -> Dict[str, str]:
-    """The variables of the roles as they were when the playbook checked them, before any host was reached: what a host returns as a
-    fact goes before the inventory, and not before these. JSON, because Ansible reads such a file for every task of every host: as YAML
-    that takes 8 ms, as JSON less than one.
-    """
-    found = {}
-    for name, option in sorted(options.items()):
-        template = re.match(r"{{ (\w+)", str(option["default"]))
-        if not option.get("no_log"):
-            found[name] = CHECKED % (name, ", " + template.group(1) if template else "")
-    return found
 
 
 def modules() -> Dict[str, Dict[str, Any]]:

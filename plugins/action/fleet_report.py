@@ -18,16 +18,13 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import (
     _command,
     _physical_io,
     _results,
-    _storage,
     _tables,
     _variables,
+    _verdicts,
 )
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._rolling_table import Rolling
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import not_done
 
-UNCHECKED = (
-    "--start-at-task skipped the first task, 'Check the hosts and their variables': nothing is known of the hosts. Run the playbook from its beginning."
-)
+RESULTS = "~/.local/state/pgfleet/results"
 SCHEMA = 1  # of the file; a key that goes or changes its meaning makes it one more
 
 
@@ -41,8 +38,13 @@ class ActionModule(ActionBase):
         del tmp  # deprecated, has no effect
         variables = task_vars or {}
         arguments = self._task.args
-        verdicts = _storage.with_turns(arguments["hosts"], arguments.get("waits") or {})
-        lines, odd = self._table(verdicts, variables) if arguments.get("started") else ([UNCHECKED], {})
+        hosts_of_run = list(map(str, arguments["hosts"]))
+        directory = str(arguments.get("directory", RESULTS) or "")
+        if arguments.get("state") == "begun":
+            result.update(self._begun(hosts_of_run, directory))
+            return result
+        verdicts = _verdicts.verdicts(hosts_of_run, variables["hostvars"], arguments["playbook"])
+        lines, odd = self._table(verdicts, variables)
         hosts = _tables.judged(verdicts, odd)
         counts: Dict[str, int] = {}
         for one in hosts.values():
@@ -56,23 +58,21 @@ class ActionModule(ActionBase):
             "counts": counts,
             "hosts": _results.plain(hosts),
         }
-        bad = not_done(hosts)
+        bad = _verdicts.not_done(hosts)
         messages = {host: hosts[host]["message"] for host in bad}
         if bad:
             lines.append("%d of %d hosts failed: %s. The table shows why." % (len(bad), len(hosts), printable(", ".join(bad))))
         path = None
-        if arguments.get("directory") and not self._task.check_mode:
+        if directory and not self._task.check_mode:
             try:
-                path = _results.write(str(arguments["directory"]), written)
+                path = _results.write(directory, written)
                 lines.append("The results are in %s." % printable(path))
                 lines += self._plot(written["hosts"], path)
             except OSError as error:
                 lost = "The results could not be written: %s. Correct pgfleet_results." % printable(error)
                 lines.append(lost)
-                # the controller is to blame, where it takes part
-                play = variables.get("ansible_play_hosts_all") or list(hosts)
-                blamed = "localhost" if "localhost" in play else play[0]
-                messages[blamed] = " ".join(filter(None, [messages.get(blamed), lost]))
+                first = hosts_of_run[0]
+                messages[first] = " ".join(filter(None, [messages.get(first), lost]))
         result.update(
             changed=False,
             lines=lines,
@@ -89,6 +89,22 @@ class ActionModule(ActionBase):
         )
         return result
 
+    def _begun(self, hosts: List[str], directory: str) -> Dict[str, Any]:
+        """Refuse a run without hosts, and one whose results would be lost. In check mode nothing of the directory stays."""
+        if not hosts:
+            return {"failed": True, "msg": "No host of this run is in '%s': set a group or hosts of the inventory with -e target=..." % printable(
+                self._task.args.get("target", ""))}
+        try:
+            if directory:
+                _results.prepare(directory, not self._task.check_mode)
+        except OSError as error:
+            return {"failed": True, "msg": "The results cannot be written: %s. Correct pgfleet_results; empty means no file. Nothing was changed."
+                    % printable(error)}
+        return {
+            "changed": False, "started": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "fact": _verdicts.RESULTS[str(self._task.args["playbook"])],
+        }
+
     def _table(self, hosts: Mapping[str, Mapping[str, Any]], variables: Mapping[str, Any]) -> Tuple[List[str], Dict[str, str]]:
         check_mode = bool(self._task.check_mode)
         playbook = self._task.args["playbook"]
@@ -100,11 +116,11 @@ class ActionModule(ActionBase):
         if playbook != "rolling_restart":
             known = _physical_io.TABLE if playbook == "physical_io" else _tables.TABLES[playbook]
             return _tables.table(known, hosts, check_mode)
-        rolling = Rolling(self._task.args.get("target") or list(hosts), variables["hostvars"], check_mode)
+        rolling = Rolling(self._task.args.get("fleet") or list(hosts), variables["hostvars"], check_mode)
 
         def again(without: List[str], limited: bool) -> str:
             cli = context.CLIARGS if limited else dict(context.CLIARGS, subset=None)
-            return _command.command(cli, playbook, _variables.shown(), without)
+            return _command.command(cli, playbook, _variables.known(secrets=False), without)
 
         return rolling.lines(hosts, again)
 

@@ -30,7 +30,6 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._residency_restore i
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes, human_seconds
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _lease
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._orders import without_orders
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._progress import is_due, next_slice
 
 MODULE = "pgfleet.cache.residency_restore"
@@ -115,7 +114,7 @@ class ActionModule(ActionBase):
             raise AnsibleConnectionFailure("%s. %s" % (str(error).rstrip("."), GOES_ON % printable(arguments["job"], 20))) from None
         if not wrap_async:
             self._remove_tmp_path(self._connection._shell.tmpdir)
-        return without_orders(result)
+        return result
 
 
 def merged(earlier: List[Any], later: List[Any]) -> List[Any]:

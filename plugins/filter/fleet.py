@@ -9,15 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import to_fail
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._facts import facts_apart, facts_as_before
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list, asked, checked
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import reason, verdicts
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import reason
 
 
 class FilterModule:
     def filters(self) -> Dict[str, Callable[..., Any]]:
-        return {
-            "as_list": as_list, "asked": asked, "checked": checked, "facts_apart": facts_apart, "facts_as_before": facts_as_before,
-            "verdicts": verdicts, "reason": reason, "to_fail": to_fail,
-        }
+        return {"as_list": as_list, "reason": reason}

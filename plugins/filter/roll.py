@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _clusters, _lease, _roll, _states, _steps, _storage
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _lease, _plan, _roll, _states, _steps
 
 DECISIONS: Dict[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
-        _clusters.cluster, _clusters.concerned, _clusters.plan, _clusters.what,
+        _plan.asked, _plan.plan, _plan.what,
         _lease.mine, _lease.refused, _lease.replaced, _lease.taken, _lease.taken_over,
         _roll.anybody_out, _roll.answers, _roll.behind, _roll.changed_meanwhile, _roll.closed,
         _roll.gathered, _roll.half_done, _roll.in_the_way, _roll.left, _roll.may_go_in, _roll.may_go_out,
@@ -23,7 +23,6 @@ DECISIONS: Dict[str, Callable[..., Any]] = {
         _states.saved_as, _states.saved_before, _states.unfinished, _states.way,
         _steps.cannot_begin, _steps.closing, _steps.end, _steps.entry_point, _steps.gate_fails, _steps.gone_on_with, _steps.not_restarted,
         _steps.paused_beyond, _steps.recorded_as, _steps.replayed, _steps.silent, _steps.taken_out_again, _steps.thin, _steps.waived_remark,
-        _storage.task_in_turn,
     )
 }
 

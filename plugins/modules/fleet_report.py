@@ -11,8 +11,9 @@ module: fleet_report
 short_description: Report and save the results of a run
 version_added: 0.2.0
 description:
-  - The playbooks of this collection run it last. It returns the table for the screen, writes one JSON file for the run and sets the custom stat
-    C(pgfleet), which automation controllers store with the job.
+  - The playbooks of this collection run it first and last. First (O(state=begun)), it checks that the target has hosts and that the file can be written,
+    and returns when the run began. Last (O(state=ended)), it returns the table for the screen, writes one JSON file for the run and sets
+    the custom stat C(pgfleet), which automation controllers store with the job.
   - A host has failed if its result does not have the types documented for its role or module. This does not affect the rows of other hosts.
   - Runs on the controller only.
 author:
@@ -26,28 +27,35 @@ options:
     type: str
     choices: [cold_test, install, physical_io, rolling_restart, snapshot, temp_buffer_cost, warmup]
     required: true
+  state:
+    description:
+      - Whether the run begins or has ended.
+    type: str
+    choices: [begun, ended]
+    default: ended
   hosts:
     description:
-      - Outcome of each host, as P(pgfleet.cache.verdicts#filter) returns it.
-    type: dict
+      - Names of the hosts of the run. Their results are read from the variables that roles and playbooks set on them.
+    type: list
+    elements: str
     required: true
   target:
+    description:
+      - With O(state=begun), the pattern that selects the hosts, for the message if it matches none.
+    type: str
+    default: ""
+  fleet:
     description:
       - For O(playbook=rolling_restart), the names of all hosts of the target, including those beyond C(--limit).
     type: list
     elements: str
     default: []
-  waits:
-    description:
-      - For each host that has waited for its turn at shared storage, the hosts before it, as M(pgfleet.cache.check_variables) returns it.
-    type: dict
-    default: {}
   directory:
     description:
       - Directory on the controller for the file. It is created with mode 0700, and the file has mode 0600. Empty means no file.
       - In check mode there is no file.
     type: str
-    default: ""
+    default: ~/.local/state/pgfleet/results
   plot:
     description:
       - For O(playbook=temp_buffer_cost), draw a PNG beside the file, which needs matplotlib in Ansible's Python on the controller. Without it, the
@@ -56,7 +64,7 @@ options:
     default: false
   started:
     description:
-      - Start time of the run, in UTC.
+      - Start time of the run in UTC, as RV(started) of O(state=begun).
     type: str
     default: ""
 attributes:
@@ -74,7 +82,7 @@ EXAMPLES = r"""
 - name: Save the results
   pgfleet.cache.fleet_report:
     playbook: warmup
-    hosts: "{{ groups['postgresql'] | pgfleet.cache.verdicts(hostvars, 'cache_warmup_result', 'result') }}"
+    hosts: "{{ ansible_play_hosts_all }}"
     directory: ~/pgfleet_results
   run_once: true
   register: report
@@ -86,22 +94,31 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+fact:
+  description: Name of the fact with the result of the playbook's role.
+  returned: when O(state=begun)
+  type: str
+  sample: cache_warmup_result
+started:
+  description: The time in UTC.
+  returned: when O(state=begun)
+  type: str
+  sample: "2026-11-22T03:45:01Z"
 lines:
   description: The table, the hosts that have failed, and the path of the file.
-  returned: always
+  returned: when O(state=ended)
   type: list
   elements: str
   sample: ["host  state  residency", "db1   done    100.00 %"]
 path:
   description: The file. V(null) if there is none.
-  returned: always
+  returned: when O(state=ended)
   type: str
   sample: /home/ops/pgfleet_results/warmup-20261122T034501Z.json
 messages:
   description:
-    - For each failed host, the reason. If the file could not be written, C(localhost) is among them, or the first host of the play
-      if C(--limit) excludes C(localhost).
-  returned: always
+    - For each failed host, the reason. If the file could not be written, the first host of the play is among them.
+  returned: when O(state=ended)
   type: dict
   sample:
     db3: "unreachable: Connection timed out"

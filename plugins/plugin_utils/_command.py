@@ -54,19 +54,6 @@ def pattern(host: str) -> str:
     return "~" + "".join(one if one.isalnum() and one.isascii() else "\\U%08x" % ord(one) for one in host) + "\\Z"
 
 
-def to_fail(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
-    """Patterns for the hosts that fleet_report names; without a report, or without the check that defines its hosts, for all of these.
-
-    ``variables`` are Ansible's hostvars.
-    """
-    for host in ["localhost", *map(str, hosts)]:
-        report = variables[host].get("pgfleet_report")
-        messages = report.get("messages") if isinstance(report, Mapping) else None
-        if isinstance(messages, Mapping) and variables[host].get("pgfleet_check"):
-            return [pattern(str(one)) for one in messages]
-    return [pattern(str(host)) for host in hosts]
-
-
 def _values(given: str) -> Mapping[str, Any]:
     """Of one -e that is no file, and of which names() can read the names."""
     found: Mapping[str, Any] = yaml.safe_load(given) if given[:1] in "{[" else parse_kv(given)

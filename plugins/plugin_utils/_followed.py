@@ -24,7 +24,6 @@ from ansible.utils.display import Display
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import parse_seconds
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._orders import without_orders
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._progress import is_due
 
 AFTER = 3600  # seconds after the module's own bound, in which it ends what it has begun
@@ -121,7 +120,7 @@ class Followed(ActionBase):
         )
         if not wrap_async:
             self._remove_tmp_path(self._connection._shell.tmpdir)
-        return without_orders(result)
+        return result
 
     def _status(self, task_vars: Dict[str, Any], job: str, mode: str) -> Dict[str, Any]:
         result: Dict[str, Any] = self._execute_module(
@@ -130,7 +129,7 @@ class Followed(ActionBase):
         )
         if self._connection._shell.tmpdir:
             self._remove_tmp_path(self._connection._shell.tmpdir, force=True)
-        return without_orders(result)
+        return result
 
 
 def read_pid(text: str) -> Optional[int]:

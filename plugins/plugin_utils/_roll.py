@@ -3,20 +3,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A rolling restart: what the hosts have answered, the plan for one cluster, and what is in the way of restarting one host."""
+"""A rolling restart: what the hosts have answered, and what is in the way of restarting one host."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections import Counter
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.text.formatters import bytes_to_human, human_to_bytes
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _states, _storage
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _states
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import reason
 
 Answers = Dict[str, Dict[str, Any]]
@@ -31,7 +27,6 @@ _ANSWER: Dict[str, Tuple[type, ...]] = {
     "in_recovery": (bool,), "system_identifier": (str,), "version_num": (int,), "cluster_name": (str,), "data_directory": (str,), "started": (int,),
     "pid": (int,), "extension": (str, type(None)), "schema": (str, type(None)), "lsn": (int,), "paused": (bool,), "receiver": (str,),
 }
-CLOCKS = 600  # seconds by which those of two controllers may differ
 
 
 def answers(servers: Mapping[str, Any], records: Mapping[str, Any], asked: Sequence[str], waived: Sequence[str] = (), by: str = "") -> Answers:
@@ -109,49 +104,6 @@ def gathered(found: Mapping[str, Any], hosts: Sequence[str], variables: Mapping[
     return dict(found, **{host: answer[host] for host, answer in own.items() if host in answer})
 
 
-class Options(NamedTuple):
-    """Variables of the role, whose names begin with cache_restart_."""
-
-    what: Mapping[str, str]  # of each host of this run
-    primary: str
-    candidate: str
-    switchover_tasks: str
-    serial: Any
-    min_standbys: Any
-    resume: bool
-    max_age: Any
-    abort: bool = False
-    storage: Mapping[str, Sequence[Any]] = {}  # of _storage.shares
-
-
-def plan(hosts: Sequence[str], found: Answers, limited: Sequence[str], now: float, **options: Any) -> Dict[str, Any]:
-    """The order of restarts in one cluster, ``hosts``; ``problem`` is why it cannot be restarted. ``limited`` are the hosts of this run."""
-    chosen = Options(**options)
-    known = {host: found[host] for host in hosts if host in found and "problem" not in found[host]}
-    primaries = sorted(host for host, one in known.items() if not one["in_recovery"])
-    standbys = [host for host in known if known[host]["in_recovery"]]
-    primary = primaries[0] if primaries else ""
-    records = [found[host]["kept"] for host in hosts if host in found]  # also of those whose server is down
-    begun = _begun(records, now - int(chosen.max_age), now + CLOCKS) if chosen.resume or chosen.abort else ""
-    mine = {host: one["kept"] for host, one in known.items() if begun and one["kept"].get("roll") == begun}
-    done = sorted(host for host, kept in mine.items() if kept.get("state") == "done" and not _open(known[host]))
-    if chosen.abort:
-        done = [host for host in known if not _open(known[host]) and not known[host]["kept"].get("debt")]
-    left = [host for host in standbys if host in limited and host not in done]
-    batches = _batches(sorted(left, key=lambda host: not _open(known[host])), as_list(chosen.serial))
-    batches = _storage.split(batches, chosen.storage)
-    last = primary if primary in limited and primary not in done and (chosen.primary != "skip" or chosen.abort) else ""
-    silent = {host: str(found[host]["problem"]) for host in hosts if host in found and host not in known}
-    away = [host for host in standbys if host not in limited and _open(known[host])]
-    problem = _cold_tests(known, limited) or _one_primary(list(known), primaries, silent)
-    if not problem and not chosen.abort:
-        problem = _who_serves(primary, standbys, batches, last, away, silent, chosen) or _other_way(mine, chosen) or _who_takes_over(standbys, chosen)
-    return {
-        "hosts": list(hosts), "primary": primary, "standbys": standbys, "roll": begun or str(int(now)), "resumed": bool(begun),
-        "done": done, "batches": batches, "last": last, "problem": problem, "abort": chosen.abort,
-    }
-
-
 def identifier(answer: Mapping[str, Any]) -> str:
     """Of the cluster of this host, from its answer or else its record; empty if neither has it."""
     return str(answer.get("system_identifier") or _states.identifier(answer.get("kept") or {}))
@@ -163,7 +115,7 @@ def _same_cluster(found: Answers, host: str) -> Answers:
     return {one: answer for one, answer in found.items() if not mine or identifier(answer) in ("", mine)}
 
 
-def _open(answer: Mapping[str, Any]) -> bool:
+def is_open(answer: Mapping[str, Any]) -> bool:
     return _states.open_ends(answer["kept"], answer.get("started"))
 
 
@@ -174,29 +126,6 @@ def half_done(answer: Mapping[str, Any], waive: Sequence[str], host: str) -> boo
     return bool(kept) and bool(down or kept.get("paused") or (host in waive and "problem" not in answer))
 
 
-def _cold_tests(known: Answers, limited: Sequence[str]) -> str:
-    """Only the cold test can restore what it has evicted; a rolling restart would save what is left of the caches."""
-    for host, one in known.items():
-        debt = one["kept"].get("debt") or {}
-        if debt.get("for") == _states.COLD_TEST and host in limited:
-            return (
-                "A cold test of %s was not finished; %s has what its caches held before. Run pgfleet.cache.cold_test again, which restores that"
-                " first, or waive it with -e pgfleet_waive=%s." % (host, printable(debt["snapshot"], 80), host)
-            )
-    return ""
-
-
-def _begun(kept: Sequence[Mapping[str, Any]], since: float, until: float) -> str:
-    """The roll that most hosts have, the newest of these, if it is neither finished nor too old, nor of the future; its name is when it began.
-
-    It is written, and closed, on all hosts alike: what a single one of them says of it decides nothing.
-    """
-    rolls = Counter(str(one["roll"]) for one in kept if re.fullmatch("[0-9]{1,12}", str(one.get("roll"))) and since <= int(one["roll"]) <= until)
-    found = max(rolls, key=lambda one: (rolls[one], int(one)), default="")
-    finished = sum(1 for one in kept if found and one.get("roll") == found and one.get("finished"))
-    return "" if 2 * finished >= rolls[found] else found
-
-
 def closed(host: str, variables: Mapping[str, Mapping[str, Any]], found: Answers, roll: str) -> Mapping[str, Any]:
     """The record of a host of a roll in which all are done; ``variables`` are Ansible's hostvars."""
     result = variables[host].get("cache_restart_result")
@@ -204,95 +133,6 @@ def closed(host: str, variables: Mapping[str, Mapping[str, Any]], found: Answers
         kept = found[host]["kept"] if host in found else {}
         result = _states.note(kept, "begin", {"roll": roll, "what": str(kept.get("what") or "postgresql")})
     return _states.note(result, "finished")
-
-
-def _batches(hosts: Sequence[str], sizes: Sequence[Any]) -> List[List[str]]:
-    batches: List[List[str]] = []
-    left = list(hosts)
-    while left:
-        size = str(sizes[min(len(batches), len(sizes) - 1)])
-        count = max(1, int(size[:-1]) * len(hosts) // 100 if size.endswith("%") else int(size))
-        batches.append(left[:count])
-        left = left[count:]
-    return batches
-
-
-def _one_primary(hosts: Sequence[str], primaries: Sequence[str], silent: Mapping[str, str]) -> str:
-    if not primaries and silent:
-        return "No primary found among %s. %s" % (", ".join(hosts) or "the hosts that answer", " ".join(map(_no_answer, silent, silent.values())))
-    if not primaries:
-        return "No primary found among %s: name the whole fleet with target, and select hosts with --limit." % ", ".join(hosts)
-    if len(primaries) > 1:
-        return (
-            "%s are primaries of the same cluster: a standby was promoted. Find out which one the clients use, and make the other its standby again"
-            " (pg_rewind)." % " and ".join(primaries)
-        )
-    return ""
-
-
-def _no_answer(host: str, problem: str) -> str:
-    return "%s does not answer: %s." % (host, problem.rstrip("."))
-
-
-def _who_serves(
-    primary: str, standbys: Sequence[str], batches: Sequence[Sequence[str]], last: str, away: Sequence[str], silent: Mapping[str, str], chosen: Options
-) -> str:
-    """``away`` are beyond --limit, and out of traffic since an earlier run; hosts that are ``silent`` are taken for standbys that are down."""
-    wanted = int(chosen.min_standbys)
-    if not standbys and wanted:
-        return " ".join([
-            "%s has no standby, so no host would serve while it restarts. Add the standbys to target, or set cache_restart_min_standbys to 0."
-            % primary, *map(_no_answer, silent, silent.values())
-        ])
-    largest = max(batches, key=len, default=[])
-    there = len(standbys) - len(away)  # what is out and in this run comes back before others go
-    every = len(standbys) + len(silent)
-    short = largest and there - len(largest) < min(wanted, every - 1)
-    if short and not away and not silent:
-        stay = there - len(largest)
-        return (
-            "A batch of %s would take %s standbys out of traffic: %d of %d would stay, but cache_restart_min_standbys is %d. Reduce"
-            " cache_restart_serial." % (", ".join(largest), "too many" if stay else "all", stay, every, wanted)
-        )
-    if short or (last and there < min(wanted, every)):
-        stay = there - len(largest) if short else there
-        because = ["%s has been out of traffic, or not as warm as before, since an earlier run: include it in --limit." % host for host in away]
-        because += map(_no_answer, silent, silent.values())
-        return (
-            "While %s restarts, %d of %d standbys would serve, but cache_restart_min_standbys is %d. %s Or reduce that number."
-            % (", ".join(largest) if short else last, max(0, stay), every, wanted, " ".join(because))
-        )
-    return ""
-
-
-def _other_way(mine: Mapping[str, Mapping[str, Any]], chosen: Options) -> str:
-    """Half a fleet rebooted and the other half restarted is no rolling restart that is finished."""
-    other = sorted(
-        host for host, kept in mine.items()
-        if host in chosen.what and kept.get("state", "planned") != "planned" and kept.get("what", chosen.what[host]) != chosen.what[host]
-    )
-    if not other:
-        return ""
-    begun = printable(mine[other[0]]["what"], 20)
-    return (
-        "The unfinished rolling restart has cache_restart_what=%s (on %s), but this run has %s. Finish it with -e cache_restart_what=%s, or start a"
-        " new one with -e cache_restart_resume=false." % (begun, ", ".join(other), chosen.what[other[0]], begun)
-    )
-
-
-def _who_takes_over(standbys: Sequence[str], chosen: Options) -> str:
-    if chosen.primary != "switchover":
-        return ""
-    if chosen.candidate and chosen.candidate not in standbys:
-        return "cache_restart_candidate is %s, which is not a standby; there %s %s." % (
-            chosen.candidate, "is" if len(standbys) == 1 else "are", ", ".join(standbys))
-    if not chosen.switchover_tasks:
-        return (
-            "cache_restart_primary is switchover: set cache_restart_switchover_tasks to the task file that makes cache_restart_candidate the primary."
-        )
-    if not os.path.isfile(chosen.switchover_tasks):
-        return "Task file %s does not exist on the controller: correct cache_restart_switchover_tasks." % chosen.switchover_tasks
-    return ""
 
 
 def restarted(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
@@ -310,23 +150,22 @@ def left(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> Li
     """The hosts that this roll has yet to restart; a primary that is to be skipped is none."""
     there = restarted(hosts, variables)
     fleet = fleet_of(hosts, variables)
-    primaries = [one["primary"] for one in fleet.get("clusters", ())]
     if fleet.get("abort"):
         return [host for host in hosts if host not in there and (variables[host].get("pgfleet_failure") or _begun_beyond_limit(host, hosts, variables))]
     return [
         host for host in hosts
-        if host not in there and not (host in primaries and variables[host].get("cache_restart_primary") == "skip")
+        if host not in there and not (host == fleet.get("primary") and variables[host].get("cache_restart_primary") == "skip")
     ]
 
 
 def _begun_beyond_limit(host: str, hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether something is begun on a host that this run has not reached; every host of the run has its answer."""
     found: Answers = next((variables[one]["cache_restart_answers"] for one in hosts if variables[one].get("cache_restart_answers")), {})
-    return host in found and not variables[host].get("cache_restart_result") and _open(found[host])
+    return host in found and not variables[host].get("cache_restart_result") and is_open(found[host])
 
 
 def fleet_of(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The plans of all clusters; a host beyond --limit does not know them."""
+    """The plan; a host beyond --limit does not know it."""
     return next((variables[host]["cache_restart_fleet"] for host in hosts if variables[host].get("cache_restart_fleet")), {})
 
 

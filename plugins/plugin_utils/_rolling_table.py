@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from ansible.module_utils.common.text.formatters import bytes_to_human
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _clusters, _roll, _states, _tables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _roll, _states, _tables
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import Column, Result
 
 PHASES = (("snapshot", 8), ("out", 5), ("restart", 7), ("replay", 6), ("restore", 7), ("in", 5))
@@ -30,9 +30,7 @@ class Rolling:
         # the others were beyond --limit
         self._known = [host for host in self.hosts if "pgfleet_failure" in self._variables[host]]
         self._fleet = self._first("cache_restart_fleet")
-        self._clusters = [one for one in _list(self._fleet.get("clusters")) if isinstance(one, Mapping)]
-        self._several = len(self._clusters) > 1
-        self._refused = any(self._variables[host].get("cache_restart_problem") for host in self._known)
+        self._problem = next((str(one) for one in (self._variables[host].get("cache_restart_problem") for host in self._known) if one), "")
         self._failed = [host for host in self._known if self._failure(host)]
         self._answers = self._first("cache_restart_answers")
 
@@ -43,9 +41,7 @@ class Rolling:
 
     def lines(self, ended: Mapping[str, Mapping[str, Any]], again: Callable[[List[str], bool], str]) -> Tuple[List[str], Dict[str, str]]:
         """``again`` returns the command to go on with, without these hosts, and with --limit as it was given or not."""
-        width = max([7, *(len(printable(str(one.get("name")))) for one in self._clusters)])
-        columns = [*([Column("cluster", -width)] if self._several else []), *COLUMNS]
-        found, odd = _tables.lines(columns, self.hosts, self._row, ended)
+        found, odd = _tables.lines(COLUMNS, self.hosts, self._row, ended)
         unreachable = [host for host in self._known if self._failure(host).startswith(("unreachable", "lost"))]
         found.append("")
         if unreachable:
@@ -59,46 +55,34 @@ class Rolling:
         return [*found, *self._what_is_left(unreachable, again)], odd
 
     def _what_is_left(self, unreachable: List[str], again: Callable[[List[str], bool], str]) -> List[str]:
-        if self._refused or (self.check_mode and self._failed):
-            return ["Nothing would be restarted." if self.check_mode else "Nothing was restarted."]
+        if self._problem or (self.check_mode and self._failed):
+            return [" ".join(filter(None, [printable(self._problem), "Nothing would be restarted." if self.check_mode else "Nothing was restarted."]))]
         if self.check_mode:
             return self._preview()
         left = _roll.left(self.hosts, self._variables)
         if self._fleet.get("abort") and not left:
             return ["What was begun is put back, and no other host was restarted."]
         skipped = [host for host in self.hosts if host not in _roll.restarted(self.hosts, self._variables)] if not left else []
-        of_all = " of %d clusters" % len(self._clusters) if self._several else ""
         if skipped:
-            return ["All hosts%s but the primar%s %s (cache_restart_primary=skip) are restarted: the rolling restart is finished." % (
-                of_all, "y" if len(skipped) == 1 else "ies", _names(skipped))]
+            return ["All hosts but the primary %s (cache_restart_primary=skip) are restarted: the rolling restart is finished." % _names(skipped)]
         if not left:
-            return ["All hosts%s are restarted: the rolling restart is finished." % of_all]
+            return ["All hosts are restarted: the rolling restart is finished."]
         # keep --limit as long as it covers a host that is left
         limited = any(host in self._known for host in left)
-        undone = sum(1 for one in self._clusters if set(_list(one.get("hosts"))) & set(left))
-        of_these = " in %d of %d clusters" % (undone, len(self._clusters)) if self._several else ""
-        text = "Not done%s: %s. Continue with: %s" % (of_these, _names(left), printable(again(unreachable, limited)))
+        text = "Not done: %s. Continue with: %s" % (_names(left), printable(again(unreachable, limited)))
         return [text + (" (or without --limit, once they are reachable)" if unreachable else "")]
 
     def _preview(self) -> List[str]:
         if self._fleet.get("abort"):
             back = [host for step in _list(self._fleet.get("steps")) for host in _list(step)]
             return ["Would put back what was begun on %s, and restart no other host." % (_names(back) if back else "no host")]
-        if not self._several:
-            return [line for one in self._clusters for line in self._preview_of(one)]
-        found = ["Cluster %s: %s" % (printable(str(one.get("name"))), " ".join(self._preview_of(one))) for one in self._clusters]
-        way = "side by side" if self._fleet.get("side_by_side") else "one after the other"
-        steps = "; ".join(_names(_list(step)) for step in _list(self._fleet.get("steps")))
-        return [*found, "%d clusters, %s: %s." % (len(self._clusters), way, steps or "nothing to restart")]
-
-    def _preview_of(self, cluster: Mapping[str, Any]) -> List[str]:
-        batches = _list(cluster.get("batches"))
+        batches = _list(self._fleet.get("batches"))
         found = ["Would restart no standby."]
         if batches:
             found = ["Would first restart the batches %s." % "; ".join(_names(_list(batch)) for batch in batches)]
-        primary = str(cluster.get("primary") or "")
+        primary = str(self._fleet.get("primary") or "")
         way = str(self._variables.get(primary, {}).get("cache_restart_primary") or "in_place")
-        if cluster.get("last"):
+        if self._fleet.get("last"):
             found.append("Would then restart the primary %s%s." % (printable(primary), " after a switchover" if way == "switchover" else ""))
         elif primary and way == "skip":
             found.append("Would not restart the primary %s." % printable(primary))
@@ -141,24 +125,15 @@ class Rolling:
         remark = str(self._variables[host].get("cache_restart_remark") or "")
         if remark and remark not in words:
             words.append(remark)
-        if self.check_mode and self._fleet and not self._refused and not self._failed:
-            words.append(_roll.preview(host, self._variables[host], self._cluster(host)))
+        if self.check_mode and self._fleet and not self._problem and not self._failed:
+            words.append(_roll.preview(host, self._variables[host], self._fleet))
         return [
-            *([printable(self._name(host))] if self._several else []),
             "-" if recovering is None else "standby" if recovering else "primary",
             "failed" if self._failure(host) else result.text("state", 20) or "-",
             "%.2f %%" % residency if residency is not None else "-",
             *("-" if one is None else "%g" % one for one in phases),
             "out" if self._out(host) or result.truth("out") or self._away(host) else "-" if recovering is None else "in",
         ], " ".join(filter(None, words))
-
-    def _cluster(self, host: str) -> Mapping[str, Any]:
-        return _clusters.cluster({"clusters": self._clusters}, host)
-
-    def _name(self, host: str) -> str:
-        """The name of its cluster, unless the host could belong to any."""
-        names = [str(one.get("name")) for one in self._clusters if host in _list(one.get("hosts"))]
-        return names[0] if len(names) == 1 else "-"
 
     def _answer(self, host: str) -> Any:
         """Without a plan a host knows its own answer only, and one beyond --limit none."""
@@ -168,7 +143,7 @@ class Rolling:
     def _kept(self, host: str) -> Mapping[str, Any]:
         """The host's record of this rolling restart, from an earlier run."""
         kept = Result(self._answer(host), "its answer's ").part("kept").values
-        return kept if kept.get("roll", "") == self._cluster(host).get("roll", "-") else {}
+        return kept if kept.get("roll", "") == self._fleet.get("roll", "-") else {}
 
 
 def _list(value: Any) -> List[Any]:

@@ -14,7 +14,6 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from ansible.module_utils.common.text.formatters import bytes_to_human
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _storage
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import DONE, FAILED, NOT_RUN
 
 BLOCK = 8192
@@ -181,7 +180,6 @@ def _warmup(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
     residency, loaded = result.number("residency"), result.number("loaded")
     measured = residency is not None
     seconds, speed = result.number("seconds"), result.number("bytes_per_second")
-    words = [_words(one, result, check_mode), *([_storage.sentence(one["turn"], check_mode)] if "turn" in one else [])]
     return [
         one["verdict"] if one["message"] else result.text("state", 20) or ("check" if check_mode else "-"),
         "%.2f %%" % residency if residency is not None else "-",
@@ -189,7 +187,7 @@ def _warmup(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
         size(loaded) if measured and loaded else "-",
         "%.1f" % seconds if measured and result.number("job") and seconds is not None else "-",
         "%.0f" % (speed / 1048576) if measured and loaded and speed is not None else "-",
-    ], " ".join(filter(None, words))
+    ], _words(one, result, check_mode)
 
 
 def _cold_test(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:

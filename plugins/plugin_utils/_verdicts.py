@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
-DONE, FAILED, UNREACHABLE, LOST, REFUSED, NOT_RUN = "done", "failed", "unreachable", "lost", "refused", "not_run"
+DONE, FAILED, UNREACHABLE, LOST, NOT_RUN = "done", "failed", "unreachable", "lost", "not_run"
 NOT_BEGUN = "not_begun"  # because something else went wrong
 # what Ansible adds to a result, and what is no one's business beyond it
 _ADDED = ("invocation", "ansible_facts", "failed", "exception", "deprecations")
@@ -28,22 +28,28 @@ _REMEDIES = (
 )
 
 
-def verdict(host: str, variables: Mapping[str, Any], result_name: str, kind: str) -> Dict[str, Any]:
-    """``verdict`` and ``message`` of one host, and its ``result`` without what Ansible adds.
+# The fact with the result of each playbook's role
+RESULTS = {
+    "cold_test": "cache_cold_test_result",
+    "install": "cache_extension_result",
+    "physical_io": "cache_io_workload_result",
+    "rolling_restart": "cache_restart_result",
+    "snapshot": "cache_snapshot_result",
+    "temp_buffer_cost": "cache_temp_buffer_cost_result",
+    "warmup": "cache_warmup_result",
+}
 
-    ``kind`` says what a host that came to its end has: a ``result``; ``begun``, for a role that run.yml runs; or its state in a ``roll``.
-    """
-    result = variables.get(result_name)
+
+def verdict(host: str, variables: Mapping[str, Any], playbook: str) -> Dict[str, Any]:
+    """``verdict`` and ``message`` of one host, and its ``result`` without what Ansible adds."""
+    result = variables.get(RESULTS[playbook])
+    begun = result is not None or (playbook == "rolling_restart" and variables.get("pgfleet_begun"))
     result = result if isinstance(result, Mapping) and not result.get("skipped") else {}
-    ended, message = _judge(host, variables, result, kind)
+    ended, message = _judge(host, variables, result, playbook, bool(begun))
     return {"verdict": ended, "message": message, "result": without_additions(result)}
 
 
-def _judge(host: str, variables: Mapping[str, Any], result: Mapping[str, Any], kind: str) -> Tuple[str, str]:
-    check = variables.get("pgfleet_check")
-    refused = check.get("refused") if isinstance(check, Mapping) else None
-    if isinstance(refused, Mapping) and host in refused:
-        return REFUSED, str(refused[host])
+def _judge(host: str, variables: Mapping[str, Any], result: Mapping[str, Any], playbook: str, begun: bool) -> Tuple[str, str]:
     failure = str(variables.get("pgfleet_failure") or "")
     if failure:
         return UNREACHABLE if failure.startswith("unreachable") else LOST if failure.startswith("lost") else FAILED, failure
@@ -51,9 +57,9 @@ def _judge(host: str, variables: Mapping[str, Any], result: Mapping[str, Any], k
         return UNREACHABLE, "unreachable: %s" % _one_line(result.get("msg", ""))
     if result.get("failed"):
         return FAILED, _one_line(result.get("msg", ""))
-    if (kind == "result" and not result) or (kind != "result" and not variables.get("pgfleet_begun")):
+    if not begun:
         return NOT_RUN, "nothing was done: excluded by --tags, --skip-tags or --start-at-task, or another host ended the run"
-    if kind == "roll" and not variables.get("ansible_check_mode") and not _rolled(host, variables, result):
+    if playbook == "rolling_restart" and not variables.get("ansible_check_mode") and not _rolled(host, variables, result):
         return NOT_BEGUN, _one_line(variables.get("cache_restart_problem") or "not started: another host has failed")
     return DONE, ""
 
@@ -63,9 +69,9 @@ def _rolled(host: str, variables: Mapping[str, Any], result: Mapping[str, Any]) 
     return result.get("state") == "done" or skipped
 
 
-def verdicts(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], result_name: str, kind: str) -> Dict[str, Dict[str, Any]]:
+def verdicts(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], playbook: str) -> Dict[str, Dict[str, Any]]:
     """The verdict of each host; ``variables`` are Ansible's hostvars."""
-    return {str(host): verdict(str(host), variables[host], result_name, kind) for host in hosts}
+    return {host: verdict(host, variables[host], playbook) for host in hosts}
 
 
 def reason(failed: Mapping[str, Any]) -> str:

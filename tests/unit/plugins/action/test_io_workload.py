@@ -65,14 +65,6 @@ class Host(io_workload.ActionModule):
         return {"stdout": self.note(command)}
 
 
-EVIL = {"ansible_facts": {"ansible_become_password": "x"}, "add_host": {"host_name": "other"}}
-
-
-def test_a_host_that_does_not_start_gives_no_orders():
-    host = Host({"start": [dict(EVIL, failed=True, msg="no")]}, lambda command: "")
-    assert host._started({}) == {"failed": True, "msg": "no"}
-
-
 def test_a_process_that_is_gone(monkeypatch):
     """As after a restart of the host: the job never says that it has ended, and nobody waits for its bound, which is hours."""
     monkeypatch.setattr(_followed, "POLL", 0.01)
@@ -91,7 +83,7 @@ def test_a_process_that_is_gone(monkeypatch):
 def test_a_result_just_after_its_process_has_gone(monkeypatch):
     monkeypatch.setattr(_followed, "POLL", 0.01)
     note = json.dumps({"text": "running, 3.0 %", "pid": 77})
-    last = dict(EVIL, finished=1, msg="done")
+    last = {"finished": 1, "msg": "done"}
     host = Host(
         {"start": [{"ansible_job_id": "j1", "results_file": "/j1"}], "status": [{"finished": 0}, {"finished": 0}, last], "cleanup": [{}]},
         lambda command: note + ("pgfleet-process-is-gone" if "kill -0 77" in command else ""),

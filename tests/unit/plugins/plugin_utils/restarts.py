@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A fleet of one or two clusters in memory, and a controller that does what the playbook and roles/cache_restart do, in their order: for tests of
+"""A fleet in memory, and a controller that does what the playbook and roles/cache_restart do, in their order: for tests of
 what may happen between.
 
 The world knows by itself what is cold and who is promised to be warm; it never asks a record. So a record that forgets is found out.
@@ -14,17 +14,19 @@ from __future__ import annotations
 import json
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _clusters, _roll, _states, _variables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll, _states
 
 HOSTS = ["db1", "db2", "db3"]
-SEVERAL = [*HOSTS, "db4", "db5"]  # db4 is the primary of another cluster, and db5 its standby
 SYSTEMS = dict(dict.fromkeys(HOSTS, "7"), db4="8", db5="8")
 POOLERS = {
     system: [{"kind": "pgbouncer", "moment": "wait", "places": [{"kind": "pgbouncer", "host": "lb1", "port": 6432, "database": database}]}]
     for system, database in (("7", "shop"), ("8", "air"))
 }
 MAX_AGE = 1000
-DEFAULTS = _variables.defaults()  # reads files
+GIVEN = {
+    "cache_restart_primary": "in_place", "cache_restart_candidate": "", "cache_restart_switchover_tasks": "", "cache_restart_serial": 1,
+    "cache_restart_min_standbys": 1, "cache_restart_what": "postgresql",
+}
 
 
 class Cut(Exception):
@@ -54,12 +56,12 @@ class Host:
 
 
 class World:
-    def __init__(self, steered=True, pooled=True, several=False):
+    def __init__(self, steered=True, pooled=True):
         self.steered, self.pooled = steered, pooled
         self.ticks = 100
-        self.names = SEVERAL if several else HOSTS
+        self.names = HOSTS
         self.hosts = {host: Host(self.tick(), host not in ("db1", "db4")) for host in self.names}
-        self.primary = {"7": "db1", "8": "db4"} if several else {"7": "db1"}  # whom the last promotion has made it
+        self.primary = {"7": "db1"}  # whom the last promotion has made it
         self.paused = set()  # of whose clients
         self.restarts = {}
 
@@ -122,13 +124,12 @@ class World:
 class Run:
     """One run of the playbook. ``cut`` is the point at which the controller is killed, or its name; ``others`` is what others do at which point."""
 
-    def __init__(self, world, limit=(), resume=True, abort=False, waive=(), gate="reached", pause="well", cut=0, others=None, side_by_side=False):
+    def __init__(self, world, limit=(), resume=True, abort=False, waive=(), gate="reached", pause="well", cut=0, others=None):
         self.world, self.gate, self.pause, self.cut = world, gate, pause, cut
         self.limit = [host for host in limit if host in world.names] or world.names
         self.waive = [host for host in waive if host in world.names]
-        options = {"resume": resume, "abort": abort, "side_by_side": side_by_side, "max_age": MAX_AGE}
-        variables = {"cache_restart_" + name: value for name, value in options.items()}
-        self.check_of = {"given": dict.fromkeys(self.limit, variables), "defaults": DEFAULTS}
+        given = dict(GIVEN, cache_restart_resume=resume, cache_restart_abort=abort, cache_restart_max_age=MAX_AGE)
+        self.variables = {host: {"cache_restart_given": given} for host in self.limit}
         self.abort, self.others = abort, dict(others or {})
         self.points, self.disturbed = 0, 0
         self.answers, self.results, self.failures, self.fleet, self.problem = {}, {}, {}, {}, ""
@@ -231,12 +232,12 @@ class Run:
                 self.resume(host)
         if any(self.failures.values()):
             return
-        self.fleet = _clusters.plan(world.names, self.answers, self.limit, world.tick(), self.check_of, self.waive)
+        self.fleet = _plan.plan(world.names, self.answers, self.limit, world.tick(), self.variables, self.waive)
         self.problem = self.fleet["problem"]
         if self.problem:
             return
         for host in world.names:
-            kept, roll = self.answers[host]["kept"], self.cluster(host)["roll"]
+            kept, roll = self.answers[host]["kept"], self.fleet["roll"]
             if host in self.limit:
                 self.results[host] = kept if kept.get("roll") == roll else {}
             self.point("before %s begin" % host)
@@ -256,9 +257,6 @@ class Run:
             for host in self.limit:
                 if "roll" in self.results[host]:
                     self.write(host, "finished")
-
-    def cluster(self, host):
-        return _clusters.cluster(self.fleet, host)
 
     def settle(self, hosts):
         """Task by task on all of them, as the strategy linear has it."""
@@ -290,7 +288,7 @@ class Run:
         self.answered(host)
         kept = self.me(host)["kept"]
         self.results[host] = kept
-        way = _states.way(kept, self.me(host)["started"], self.cluster(host)["roll"], self.abort)
+        way = _states.way(kept, self.me(host)["started"], self.fleet["roll"], self.abort)
         owed = way["again"] or _states.owes(kept, self.me(host)["started"])
         try:
             if way["save"]:
@@ -299,7 +297,7 @@ class Run:
             out = self.world.steered and self.goes_out(host, way)
             if way["restart"] or (out and not kept.get("out")):
                 looked = self.ask(*self.world.names)
-                self.check(_roll.may_go_out(self.answers, host, self.cluster(host), batch, self.cluster(host)["primary"], 1, "64MB"))
+                self.check(_roll.may_go_out(self.answers, host, self.fleet, batch, self.fleet["primary"], 1, "64MB"))
             if out:
                 self.out(host, looked)
             if way["restart"]:
@@ -369,8 +367,8 @@ class Run:
         promise(others or alone or not changes or not one.running or not self.undisturbed(looked), "no standby serves", host)
 
     def around(self, host, looked):
-        primary = self.cluster(host)["primary"]
-        asked = self.ask(*(self.cluster(host)["hosts"] if host == primary else [host, primary]))
+        primary = self.fleet["primary"]
+        asked = self.ask(*(self.fleet["hosts"] if host == primary else [host, primary]))
         self.check(_roll.roles_changed(self.answers, host, primary))
         me, pooled = self.me(host), self.world.pooled and not self.me(host)["in_recovery"]
         self.write(host, "stopping", self.stopping(me))
@@ -401,7 +399,7 @@ class Run:
         self.answered(host)
 
     def back(self, host):
-        primary = self.cluster(host)["primary"]
+        primary = self.fleet["primary"]
         looked = self.ask(*{host, primary})
         self.check(_roll.may_go_in(self.answers, host, primary, self.results[host]))
         self.into(host, looked)
@@ -435,7 +433,7 @@ class Run:
         self.point("after resuming")
 
     def act_stop(self, host, looked):
-        world, one, roll = self.world, self.world.hosts[host], self.cluster(host)["roll"]
+        world, one, roll = self.world, self.world.hosts[host], self.fleet["roll"]
         self.point("before %s is stopped" % host)
         promise(one.out or not world.steered or not one.recovery, "a standby was stopped in traffic", host)
         self.somebody_serves(host, looked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import command, pattern, to_fail
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import command, pattern
 
 
 @pytest.mark.parametrize(
@@ -45,24 +45,3 @@ def test_pattern(name):
         inventory.add_host(one, "fleet")
     assert [host.name for host in inventory.get_hosts([pattern(name)])] == [name]
     assert [host.name for host in inventory.get_hosts("fleet,!" + pattern(name))] == [one for one in ODD if one != name]
-
-
-@pytest.mark.parametrize(
-    ("reports", "expected"),
-    [
-        ({"localhost": {"messages": {"db1": "no"}}, "db1": {}, "db2": {"messages": {"db2": "of another run"}}}, ["db1"]),
-        ({"localhost": None, "db1": {}, "db2": {"messages": {}}}, []),
-        ({"localhost": None, "db1": "text", "db2": {"messages": "text"}}, ["db1", "db2"]),
-        ({"localhost": None, "db1": None, "db2": {"messages": {"a:b": "no"}}}, ["~a\\U0000003ab\\Z"]),
-    ],
-    ids=["localhost", "of no host", "none", "odd name"],
-)
-def test_to_fail(reports, expected):
-    check = {"hosts": ["db1", "db2"]}
-    variables = {host: {} if one is None else {"pgfleet_report": one, "pgfleet_check": check} for host, one in reports.items()}
-    assert to_fail(["db1", "db2"], variables) == expected
-
-
-def test_to_fail_without_the_check():
-    """With --start-at-task, the report is about nobody."""
-    assert to_fail(["db1"], {"localhost": {"pgfleet_report": {"messages": {}}}, "db1": {}}) == ["db1"]

@@ -11,19 +11,19 @@ import itertools
 import os
 
 import pytest
-from ansible_collections.pgfleet.cache.tests.unit.plugins.plugin_utils.restarts import HOSTS, MAX_AGE, SEVERAL, Broken, Run, World
+from ansible_collections.pgfleet.cache.tests.unit.plugins.plugin_utils.restarts import HOSTS, MAX_AGE, Broken, Run, World
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-HOST = st.sampled_from(SEVERAL)
+HOST = st.sampled_from(HOSTS)
 DEED = st.sampled_from(["restart", "crash", "start", "promote", "rejoin"])
 
 
 class Restarts(RuleBasedStateMachine):
-    @initialize(steered=st.booleans(), pooled=st.booleans(), several=st.booleans())
-    def begin(self, steered, pooled, several):
-        self.world = World(steered, pooled, several)
+    @initialize(steered=st.booleans(), pooled=st.booleans())
+    def begin(self, steered, pooled):
+        self.world = World(steered, pooled)
 
     @rule(deed=DEED, host=HOST)
     def others(self, deed, host):
@@ -37,7 +37,7 @@ class Restarts(RuleBasedStateMachine):
     @rule(
         cut=st.one_of(st.just(0), st.integers(1, 120)),
         limit=st.sampled_from([[], [], ["db1"], ["db2"], ["db3"], ["db2", "db3"], ["db4", "db5"], ["db2", "db5"]]),
-        resume=st.booleans(), abort=st.booleans(), side_by_side=st.booleans(),
+        resume=st.booleans(), abort=st.booleans(),
         gate=st.sampled_from(["reached", "reached", "fail"]), pause=st.sampled_from(["well", "well", "fails"]),
         others=st.dictionaries(st.integers(1, 60), st.lists(st.tuples(DEED, HOST), min_size=1, max_size=2), max_size=2),
         waive=st.sampled_from([[], [], [], ["db1"], ["db2"]]),
@@ -45,7 +45,7 @@ class Restarts(RuleBasedStateMachine):
     def run(self, **options):
         Run(self.world, **options).run()
 
-    @rule(resume=st.booleans(), abort=st.booleans(), side_by_side=st.booleans(), waive=st.sampled_from([[], [], ["db2"]]))
+    @rule(resume=st.booleans(), abort=st.booleans(), waive=st.sampled_from([[], [], ["db2"]]))
     def run_where_nothing_is_in_the_way(self, **options):
         if self.world.settled():
             Run(self.world, **options).run().all_is_well()
@@ -103,41 +103,6 @@ def test_cut_and_gone_on_with(cut, abort):
     Run(world, abort=abort).run().all_is_well()
     if not abort:
         assert set(world.restarts.values()) == {1}
-
-
-@pytest.mark.parametrize("side_by_side", [True, False])
-def test_two_clusters(side_by_side):
-    world = World(several=True)
-    run = Run(world, side_by_side=side_by_side).run()
-    run.all_is_well()
-    order = {host: world.hosts[host].started for host in SEVERAL}
-    steps = [["db2", "db5"], ["db3"], ["db1"], ["db4"]] if side_by_side else [["db2"], ["db3"], ["db1"], ["db5"], ["db4"]]
-    assert run.fleet["steps"] == steps and sorted(order, key=order.get) == [host for step in steps for host in step]
-
-
-@pytest.mark.parametrize("side_by_side", [True, False])
-@pytest.mark.parametrize("options", [{}, {"abort": True}], ids=str)
-def test_two_clusters_and_every_cut(options, side_by_side):
-    for cut in range(1, Run(World(several=True), side_by_side=side_by_side).run().points + 1):
-        world = World(several=True)
-        Run(world, cut=cut, side_by_side=side_by_side).run()
-        Run(world, **options).run().all_is_well()
-
-
-def test_a_primary_is_started_beside_that_of_the_other_cluster():
-    world = World(several=True)
-    Run(world, cut="after db4 is stopped").run()
-    assert world.primaries("8") == []
-    Run(world).run().all_is_well()
-
-
-def test_what_happens_to_one_cluster_stops_the_other_before_it_begins():
-    world = World(several=True)
-    world.promote("db5")
-    run = Run(world).run()
-    assert run.problem.startswith("Cluster db4 (db4, db5): db4 and db5 are primaries") and not world.restarts
-    run = Run(world, limit=HOSTS).run()
-    assert not run.problem and {host for dummy, host in world.restarts} == set(HOSTS)
 
 
 def test_given_up_where_others_have_restarted_what_was_only_saved():

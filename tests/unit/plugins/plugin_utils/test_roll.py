@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _roll, _states
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll, _states
 
 HOSTS = ["db1", "db2", "db3", "db4"]
 DEFAULTS = {
@@ -38,7 +38,7 @@ def fleet(**kept):
 
 
 def plan(found=None, limited=None, **options):
-    return _roll.plan(HOSTS, fleet() if found is None else found, HOSTS if limited is None else limited, 100000.7, **dict(DEFAULTS, **options))
+    return _plan.plan_of(HOSTS, fleet() if found is None else found, HOSTS if limited is None else limited, 100000.7, **dict(DEFAULTS, **options))
 
 
 def test_a_new_one():
@@ -61,12 +61,6 @@ def test_a_new_one():
 )
 def test_batches(serial, batches):
     assert plan(serial=serial, min_standbys=0)["batches"] == batches
-
-
-def test_batches_of_hosts_that_share_storage():
-    shared = {"db2": ["san1", 1], "db4": ["san1", 1]}
-    assert plan(serial=3, min_standbys=1, storage=shared)["batches"] == [["db2", "db3"], ["db4"]]
-    assert plan(serial=3, min_standbys=1, storage=shared)["problem"] == "", "in one batch, none would serve"
 
 
 def test_limit():
@@ -271,7 +265,7 @@ def test_written():
 
 
 def test_what_is_left():
-    planned = {"clusters": [{"primary": "db1", "hosts": HOSTS}], "done": ["db2"]}
+    planned = {"primary": "db1", "hosts": HOSTS, "done": ["db2"]}
     variables = {host: {"cache_restart_fleet": planned, "cache_restart_result": {}} for host in HOSTS}
     variables["db3"]["cache_restart_result"] = {"state": "done"}
     variables["db4"] = {}  # beyond --limit

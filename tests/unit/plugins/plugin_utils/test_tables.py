@@ -63,13 +63,6 @@ def test_words(playbook, result, check_mode, message, expected):
     assert lines[1].endswith("  " + expected) and not odd
 
 
-@pytest.mark.parametrize(("check_mode", "expected"), [(False, "a. Waited for"), (True, "All is well. Would wait for")])
-def test_whom_a_host_has_waited_for(check_mode, expected):
-    one = dict(ended(dict(RESULTS["warmup"], remarks=["a."])), turn={"storage": "san1", "number": 2, "behind": ["db0"]})
-    lines, dummy = _tables.table(_tables.TABLES["warmup"], {"db1": one}, check_mode)
-    assert lines[1].endswith("  %s its turn at storage san1 behind db0." % expected)
-
-
 def test_what_was_not_run_has_no_warnings():
     lines, dummy = _tables.table(_tables.TABLES["warmup"], {"db1": ended(dict(RESULTS["warmup"], warnings=["d."]), "not_run", "nothing was done")}, False)
     assert lines[1].endswith("  nothing was done")
@@ -110,11 +103,10 @@ def test_names_are_shown_and_make_room():
 # --- a rolling restart ---
 
 def planned(**changed):
-    """Of one cluster."""
-    one = {"name": "db1", "primary": "db1", "batches": [["db2"], ["db3"]], "done": [], "last": "db1", "roll": "r1", "hosts": ["db1", "db2", "db3"]}
-    one.update(changed)
-    steps = [*one["batches"], *([[one["last"]]] if one["last"] else [])]
-    return {"hosts": one["hosts"], "clusters": [one], "steps": steps, "done": one["done"], "abort": one.get("abort", False)}
+    one = {
+        "primary": "db1", "batches": [["db2"], ["db3"]], "done": [], "last": "db1", "roll": "r1", "hosts": ["db1", "db2", "db3"], "abort": False, **changed
+    }
+    return dict(one, steps=[*one["batches"], *([[one["last"]]] if one["last"] else [])])
 
 
 FLEET = planned()
@@ -170,52 +162,6 @@ def test_what_is_left():
     assert rolling(db1=skipped, db2={"cache_restart_result": DONE})[0][-1] == "Not done: db3. Continue with: again without []"
 
 
-def two_clusters(**changed):
-    """db1 and its standby db2, and db3 with db4."""
-    clusters = [
-        {"name": "db1", "hosts": ["db1", "db2"], "primary": "db1", "batches": [["db2"]], "last": "db1", "done": [], "roll": "r1"},
-        {"name": "db3", "hosts": ["db3", "db4"], "primary": "db3", "batches": [["db4"]], "last": "db3", "done": [], "roll": "r1"},
-    ]
-    fleet = {"hosts": ["db1", "db2", "db3", "db4"], "clusters": clusters, "steps": [["db2"], ["db1"], ["db4"], ["db3"]], "done": [], "abort": False}
-    answers = {host: {"in_recovery": host in ("db2", "db4")} for host in fleet["hosts"]}
-    common = {"pgfleet_failure": "", "cache_restart_fleet": fleet, "cache_restart_answers": answers, "cache_restart_out": [], "cache_restart_result": {}}
-    return {host: dict(common, **changed.get(host, {})) for host in fleet["hosts"]}
-
-
-def test_of_several_clusters_each_host_has_its_own():
-    done = {"cache_restart_result": DONE}
-    given = two_clusters(db1=done, db2=done, db3=done, db4=done)
-    lines, odd = _rolling_table.Rolling(list(given), given, False).lines({}, again)
-    assert not odd and lines[0].split()[:3] == ["host", "cluster", "role"]
-    assert [line.split()[:3] for line in lines[1:5]] == [
-        ["db1", "db1", "primary"], ["db2", "db1", "standby"], ["db3", "db3", "primary"], ["db4", "db3", "standby"]]
-    assert lines[5:] == ["", "All hosts of 2 clusters are restarted: the rolling restart is finished."]
-    given = two_clusters(db1=done, db2=done, db3={"cache_restart_primary": "skip"}, db4=done)
-    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][-1] == (
-        "All hosts of 2 clusters but the primary db3 (cache_restart_primary=skip) are restarted: the rolling restart is finished.")
-    given = two_clusters(db1=done, db2=done)
-    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][-1] == (
-        "Not done in 1 of 2 clusters: db3, db4. Continue with: again without []")
-    assert "cluster" not in rolling()[0][0]
-
-
-def test_the_preview_of_several_clusters():
-    given = two_clusters()
-    lines, dummy = _rolling_table.Rolling(list(given), given, True).lines({}, again)
-    assert lines[5:] == [
-        "", "Cluster db1: Would first restart the batches db2. Would then restart the primary db1.",
-        "Cluster db3: Would first restart the batches db4. Would then restart the primary db3.", "2 clusters, one after the other: db2; db1; db4; db3.",
-    ]
-
-
-def test_who_could_belong_to_any_cluster():
-    given = two_clusters()
-    for cluster in given["db1"]["cache_restart_fleet"]["clusters"]:
-        cluster["hosts"].append("db5")
-    given["db5"] = {}  # beyond --limit
-    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][5].split()[:3] == ["db5", "-", "-"]
-
-
 def test_limit_leads_on_while_it_has_somebody():
     given = variables(db2={"cache_restart_result": DONE})
     for host in ("db1", "db3"):
@@ -243,8 +189,8 @@ def test_a_host_that_does_not_answer_says_why():
 
 def test_a_refused_plan():
     refused = {"db2": {"cache_restart_problem": "two primaries"}}
-    assert rolling(**refused)[0][4:] == ["", "Nothing was restarted."]
-    assert rolling(True, **refused)[0][4:] == ["", "Nothing would be restarted."]
+    assert rolling(**refused)[0][4:] == ["", "two primaries Nothing was restarted."]
+    assert rolling(True, **refused)[0][4:] == ["", "two primaries Nothing would be restarted."]
     assert rolling(True, db2={"pgfleet_failure": "no"})[0][4:] == ["", "Nothing would be restarted."]
 
 

@@ -10,8 +10,8 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import _verdicts
 
 NOTHING = "nothing was done: excluded by --tags, --skip-tags or --start-at-task, or another host ended the run"
 GOOD = {
-    "pgfleet_failure": "", "pgfleet_begun": True, "pgfleet_check": {"refused": {}},
-    "r": {"state": "done", "invocation": {"module_args": {}}, "_ansible_no_log": False},
+    "pgfleet_failure": "",
+    "cache_warmup_result": {"state": "done", "invocation": {"module_args": {}}, "_ansible_no_log": False},
 }
 
 
@@ -19,60 +19,48 @@ GOOD = {
     ("variables", "verdict", "message"),
     [
         (GOOD, "done", ""),
-        (dict(GOOD, pgfleet_check={"refused": {"db1": "x is wrong."}}), "refused", "x is wrong."),
-        (dict(GOOD, pgfleet_check={"refused": {"db2": "x is wrong."}}), "done", ""),
         (dict(GOOD, pgfleet_failure="no snapshot"), "failed", "no snapshot"),
         (dict(GOOD, pgfleet_failure="unreachable: timed out"), "unreachable", "unreachable: timed out"),
         (dict(GOOD, pgfleet_failure="lost during the run"), "lost", "lost during the run"),
-        (dict(GOOD, r={"unreachable": True, "msg": "no\nroute"}), "unreachable", "unreachable: no route"),
-        (dict(GOOD, r={"failed": True, "msg": "no"}), "failed", "no"),
-        (dict(GOOD, r={}), "not_run", NOTHING),
-        (dict(GOOD, r={"skipped": True}), "not_run", NOTHING),
+        (dict(GOOD, cache_warmup_result={"unreachable": True, "msg": "no\nroute"}), "unreachable", "unreachable: no route"),
+        (dict(GOOD, cache_warmup_result={"failed": True, "msg": "no"}), "failed", "no"),
+        (dict(GOOD, cache_warmup_result={}), "done", ""),
+        (dict(GOOD, cache_warmup_result=None), "not_run", NOTHING),
         ({}, "not_run", NOTHING),
     ],
 )
 def test_verdict(variables, verdict, message):
-    found = _verdicts.verdict("db1", variables, "r", "result")
+    found = _verdicts.verdict("db1", variables, "warmup")
     assert (found["verdict"], found["message"]) == (verdict, message)
+
+
+ROLL = {"pgfleet_failure": "", "pgfleet_begun": True, "cache_restart_result": {"state": "done"}}
 
 
 @pytest.mark.parametrize(
     ("variables", "verdict", "message"),
     [
-        (dict(GOOD, r={}), "done", ""),
-        (dict(GOOD, r={}, pgfleet_begun=False), "not_run", NOTHING),
-        ({}, "not_run", NOTHING),
-    ],
-)
-def test_verdict_of_a_role(variables, verdict, message):
-    found = _verdicts.verdict("db1", variables, "r", "begun")
-    assert (found["verdict"], found["message"]) == (verdict, message)
-
-
-@pytest.mark.parametrize(
-    ("variables", "verdict", "message"),
-    [
-        (GOOD, "done", ""),
-        (dict(GOOD, r={"state": "restarted"}), "not_begun", "not started: another host has failed"),
-        (dict(GOOD, r={}, cache_restart_problem="two primaries"), "not_begun", "two primaries"),
-        (dict(GOOD, r={}, ansible_check_mode=True), "done", ""),
-        (dict(GOOD, r={}, cache_restart_primary="skip", cache_restart_primary_now="db1"), "done", ""),
-        (dict(GOOD, r={}, cache_restart_primary="skip", cache_restart_primary_now="db2"), "not_begun",
+        (dict(ROLL), "done", ""),
+        (dict(ROLL, cache_restart_result={"state": "restarted"}), "not_begun", "not started: another host has failed"),
+        (dict(ROLL, cache_restart_result={}, cache_restart_problem="two primaries"), "not_begun", "two primaries"),
+        (dict(ROLL, cache_restart_result={}, ansible_check_mode=True), "done", ""),
+        (dict(ROLL, cache_restart_result={}, cache_restart_primary="skip", cache_restart_primary_now="db1"), "done", ""),
+        (dict(ROLL, cache_restart_result={}, cache_restart_primary="skip", cache_restart_primary_now="db2"), "not_begun",
          "not started: another host has failed"),
-        (dict(GOOD, r={}, pgfleet_begun=False), "not_run", NOTHING),
+        (dict(ROLL, cache_restart_result=None, pgfleet_begun=False), "not_run", NOTHING),
     ],
 )
 def test_verdict_of_a_roll(variables, verdict, message):
-    found = _verdicts.verdict("db1", variables, "r", "roll")
+    found = _verdicts.verdict("db1", variables, "rolling_restart")
     assert (found["verdict"], found["message"]) == (verdict, message)
 
 
 def test_what_ansible_adds_is_left_out():
-    assert _verdicts.verdict("db1", GOOD, "r", "result")["result"] == {"state": "done"}
+    assert _verdicts.verdict("db1", GOOD, "warmup")["result"] == {"state": "done"}
 
 
 def test_not_done():
-    found = _verdicts.verdicts(["db1", "db2"], {"db1": GOOD, "db2": dict(GOOD, pgfleet_failure="no")}, "r", "result")
+    found = _verdicts.verdicts(["db1", "db2"], {"db1": GOOD, "db2": dict(GOOD, pgfleet_failure="no")}, "warmup")
     assert list(found) == ["db1", "db2"] and _verdicts.not_done(found) == ["db2"]
 
 

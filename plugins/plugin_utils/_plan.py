@@ -1,0 +1,250 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plan of a rolling restart of one cluster: the batches of standbys, then the primary, or why nothing is restarted."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+
+from ansible.module_utils.common.validation import check_type_bool
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _states
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._roll import Answers, identifier, is_open
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
+
+# Variables of the role that all hosts of a run have alike; their names begin with cache_restart_
+_ALIKE = ("abort", "resume", "primary", "candidate", "switchover_tasks", "serial", "min_standbys", "max_age")
+_TRUTHS = ("abort", "resume")
+
+CLOCKS = 600  # seconds by which the clocks of two controllers may differ
+
+# What it takes to ask a host what it is, and to have its clients go on. A secret is in the inventory only.
+_ASKED = (
+    "pgfleet_become_user", "pgfleet_login_db", "pgfleet_login_user", "pgfleet_login_password", "pgfleet_login_host", "pgfleet_login_port",
+    "pgfleet_login_unix_socket", "pgfleet_state_directory", "cache_restart_traffic", "cache_restart_haproxy", "cache_restart_pgbouncer",
+)
+
+
+def asked(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
+    """How to ask a host, also one beyond --limit: as it has shared its variables, else from the inventory; ``variables`` are Ansible's hostvars."""
+    shared = _given(host, variables)
+    return {name: shared[name] if name in shared else variables[host][name] for name in _ASKED if name in shared or name in variables[host]}
+
+
+def what(kept: Mapping[str, Any], host: str, variables: Mapping[str, Mapping[str, Any]]) -> str:
+    """What of this host is restarted, for its record: beyond --limit, where nothing is, what the record has already."""
+    return str(_given(host, variables).get("cache_restart_what") or kept.get("what") or "postgresql")
+
+
+def _given(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = variables[host].get("cache_restart_given") or {}
+    return found
+
+
+def plan(
+    hosts: Sequence[str], found: Answers, limited: Sequence[str], now: float, variables: Mapping[str, Mapping[str, Any]], waive: Sequence[str] = ()
+) -> Dict[str, Any]:
+    """The plan for ``hosts``, and in ``steps`` the hosts that are restarted at the same time. ``problem`` is why nothing is restarted.
+
+    ``limited`` are the hosts of this run; ``variables`` are Ansible's hostvars. A primary has a step for itself.
+    """
+    options = {name: _given(limited[0], variables)["cache_restart_" + name] for name in _ALIKE}
+    options.update({name: check_type_bool(options[name]) for name in _TRUTHS})
+    one = plan_of(hosts, found, limited, now, what={host: str(_given(host, variables)["cache_restart_what"]) for host in limited}, **options)
+    problem = _unread(hosts, found) or _waived(hosts, waive) or _disagreement(limited, variables) or _several(hosts, found) or one["problem"]
+    return dict(one, problem=problem, steps=[*one["batches"], *([[one["last"]]] if one["last"] else [])])
+
+
+def _several(hosts: Sequence[str], found: Answers) -> str:
+    """A host that does not answer belongs to the cluster of its record; without a record, it could belong to any."""
+    clusters: Dict[str, List[str]] = {}
+    for host in hosts:
+        if identifier(found.get(host, {})):
+            clusters.setdefault(identifier(found[host]), []).append(host)
+    if len(clusters) < 2:
+        return ""
+    return "target has %d clusters, and a rolling restart has one. Run the playbook once for each: %s." % (
+        len(clusters), ", ".join("-e target=%s" % ":".join(members) for members in clusters.values()))
+
+
+def _unread(hosts: Sequence[str], found: Answers) -> str:
+    """A record that cannot be read would be written over, also beyond --limit."""
+    return next(("%s: %s" % (host, found[host]["problem"]) for host in hosts if host in found and found[host].get("unread")), "")
+
+
+def _disagreement(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Of hosts that are planned together, the plan would have the value of one, and the work on the others their own."""
+    for name in _ALIKE:
+        values: Dict[str, str] = {}
+        for host in hosts:
+            value = _given(host, variables)["cache_restart_" + name]
+            values.setdefault(str(check_type_bool(value) if name in _TRUTHS else value), host)
+        if len(values) > 1:
+            (one, there), (other, elsewhere) = list(values.items())[:2]
+            return "cache_restart_%s is '%s' on %s, but '%s' on %s: set the same for all hosts of the cluster." % (
+                name, printable(one, 60), there, printable(other, 60), elsewhere)
+    return ""
+
+
+def _waived(hosts: Sequence[str], waive: Sequence[str]) -> str:
+    strange = sorted(set(waive) - set(hosts))
+    return "pgfleet_waive names hosts that are not in target: %s." % printable(", ".join(strange), 200) if strange else ""
+
+
+class Options(NamedTuple):
+    """Variables of the role, whose names begin with cache_restart_."""
+
+    what: Mapping[str, str]  # of each host of this run
+    primary: str
+    candidate: str
+    switchover_tasks: str
+    serial: Any
+    min_standbys: Any
+    resume: bool
+    max_age: Any
+    abort: bool = False
+
+
+def plan_of(hosts: Sequence[str], found: Answers, limited: Sequence[str], now: float, **options: Any) -> Dict[str, Any]:
+    """The order of restarts; ``problem`` is why there is none. ``limited`` are the hosts of this run."""
+    chosen = Options(**options)
+    known = {host: found[host] for host in hosts if host in found and "problem" not in found[host]}
+    primaries = sorted(host for host, one in known.items() if not one["in_recovery"])
+    standbys = [host for host in known if known[host]["in_recovery"]]
+    primary = primaries[0] if primaries else ""
+    records = [found[host]["kept"] for host in hosts if host in found]  # also of those whose server is down
+    begun = _begun(records, now - int(chosen.max_age), now + CLOCKS) if chosen.resume or chosen.abort else ""
+    mine = {host: one["kept"] for host, one in known.items() if begun and one["kept"].get("roll") == begun}
+    done = sorted(host for host, kept in mine.items() if kept.get("state") == "done" and not is_open(known[host]))
+    if chosen.abort:
+        done = [host for host in known if not is_open(known[host]) and not known[host]["kept"].get("debt")]
+    left = [host for host in standbys if host in limited and host not in done]
+    batches = _batches(sorted(left, key=lambda host: not is_open(known[host])), as_list(chosen.serial))
+    last = primary if primary in limited and primary not in done and (chosen.primary != "skip" or chosen.abort) else ""
+    silent = {host: str(found[host]["problem"]) for host in hosts if host in found and host not in known}
+    away = [host for host in standbys if host not in limited and is_open(known[host])]
+    problem = _cold_tests(known, limited) or _one_primary(list(known), primaries, silent)
+    if not problem and not chosen.abort:
+        problem = _who_serves(primary, standbys, batches, last, away, silent, chosen) or _other_way(mine, chosen) or _who_takes_over(standbys, chosen)
+    return {
+        "hosts": list(hosts), "primary": primary, "standbys": standbys, "roll": begun or str(int(now)), "resumed": bool(begun),
+        "done": done, "batches": batches, "last": last, "problem": problem, "abort": chosen.abort,
+    }
+
+
+def _cold_tests(known: Answers, limited: Sequence[str]) -> str:
+    """Only the cold test can restore what it has evicted; a rolling restart would save what is left of the caches."""
+    for host, one in known.items():
+        debt = one["kept"].get("debt") or {}
+        if debt.get("for") == _states.COLD_TEST and host in limited:
+            return (
+                "A cold test of %s was not finished; %s has what its caches held before. Run pgfleet.cache.cold_test again, which restores that"
+                " first, or waive it with -e pgfleet_waive=%s." % (host, printable(debt["snapshot"], 80), host)
+            )
+    return ""
+
+
+def _begun(kept: Sequence[Mapping[str, Any]], since: float, until: float) -> str:
+    """The roll that most hosts have, the newest of these, if it is neither finished nor too old, nor of the future; its name is when it began.
+
+    It is written, and closed, on all hosts alike: what a single one of them says of it decides nothing.
+    """
+    rolls = Counter(str(one["roll"]) for one in kept if re.fullmatch("[0-9]{1,12}", str(one.get("roll"))) and since <= int(one["roll"]) <= until)
+    found = max(rolls, key=lambda one: (rolls[one], int(one)), default="")
+    finished = sum(1 for one in kept if found and one.get("roll") == found and one.get("finished"))
+    return "" if 2 * finished >= rolls[found] else found
+
+
+def _batches(hosts: Sequence[str], sizes: Sequence[Any]) -> List[List[str]]:
+    batches: List[List[str]] = []
+    left = list(hosts)
+    while left:
+        size = str(sizes[min(len(batches), len(sizes) - 1)])
+        count = max(1, int(size[:-1]) * len(hosts) // 100 if size.endswith("%") else int(size))
+        batches.append(left[:count])
+        left = left[count:]
+    return batches
+
+
+def _one_primary(hosts: Sequence[str], primaries: Sequence[str], silent: Mapping[str, str]) -> str:
+    if not primaries and silent:
+        return "No primary found among %s. %s" % (", ".join(hosts) or "the hosts that answer", " ".join(map(_no_answer, silent, silent.values())))
+    if not primaries:
+        return "No primary found among %s: name the whole fleet with target, and select hosts with --limit." % ", ".join(hosts)
+    if len(primaries) > 1:
+        return (
+            "%s are primaries of the same cluster: a standby was promoted. Find out which one the clients use, and make the other its standby again"
+            " (pg_rewind)." % " and ".join(primaries)
+        )
+    return ""
+
+
+def _no_answer(host: str, problem: str) -> str:
+    return "%s does not answer: %s." % (host, problem.rstrip("."))
+
+
+def _who_serves(
+    primary: str, standbys: Sequence[str], batches: Sequence[Sequence[str]], last: str, away: Sequence[str], silent: Mapping[str, str], chosen: Options
+) -> str:
+    """``away`` are beyond --limit, and out of traffic since an earlier run; hosts that are ``silent`` are taken for standbys that are down."""
+    wanted = int(chosen.min_standbys)
+    if not standbys and wanted:
+        return " ".join([
+            "%s has no standby, so no host would serve while it restarts. Add the standbys to target, or set cache_restart_min_standbys to 0."
+            % primary, *map(_no_answer, silent, silent.values())
+        ])
+    largest = max(batches, key=len, default=[])
+    there = len(standbys) - len(away)  # what is out and in this run comes back before others go
+    every = len(standbys) + len(silent)
+    short = largest and there - len(largest) < min(wanted, every - 1)
+    if short and not away and not silent:
+        stay = there - len(largest)
+        return (
+            "A batch of %s would take %s standbys out of traffic: %d of %d would stay, but cache_restart_min_standbys is %d. Reduce"
+            " cache_restart_serial." % (", ".join(largest), "too many" if stay else "all", stay, every, wanted)
+        )
+    if short or (last and there < min(wanted, every)):
+        stay = there - len(largest) if short else there
+        because = ["%s has been out of traffic, or not as warm as before, since an earlier run: include it in --limit." % host for host in away]
+        because += map(_no_answer, silent, silent.values())
+        return (
+            "While %s restarts, %d of %d standbys would serve, but cache_restart_min_standbys is %d. %s Or reduce that number."
+            % (", ".join(largest) if short else last, max(0, stay), every, wanted, " ".join(because))
+        )
+    return ""
+
+
+def _other_way(mine: Mapping[str, Mapping[str, Any]], chosen: Options) -> str:
+    """Half a fleet rebooted and the other half restarted is no rolling restart that is finished."""
+    other = sorted(
+        host for host, kept in mine.items()
+        if host in chosen.what and kept.get("state", "planned") != "planned" and kept.get("what", chosen.what[host]) != chosen.what[host]
+    )
+    if not other:
+        return ""
+    begun = printable(mine[other[0]]["what"], 20)
+    return (
+        "The unfinished rolling restart has cache_restart_what=%s (on %s), but this run has %s. Finish it with -e cache_restart_what=%s, or start a"
+        " new one with -e cache_restart_resume=false." % (begun, ", ".join(other), chosen.what[other[0]], begun)
+    )
+
+
+def _who_takes_over(standbys: Sequence[str], chosen: Options) -> str:
+    if chosen.primary != "switchover":
+        return ""
+    if chosen.candidate and chosen.candidate not in standbys:
+        return "cache_restart_candidate is %s, which is not a standby; there %s %s." % (
+            chosen.candidate, "is" if len(standbys) == 1 else "are", ", ".join(standbys))
+    if not chosen.switchover_tasks:
+        return (
+            "cache_restart_primary is switchover: set cache_restart_switchover_tasks to the task file that makes cache_restart_candidate the primary."
+        )
+    if not os.path.isfile(chosen.switchover_tasks):
+        return "Task file %s does not exist on the controller: correct cache_restart_switchover_tasks." % chosen.switchover_tasks
+    return ""
