@@ -49,7 +49,6 @@ PERCENT = (0, 100)
 RANGES: Dict[str, Tuple[float, float]] = {
     "cache_cold_test_repeat": (1, 1000),
     "cache_cold_test_timeout": SECONDS,
-    "cache_extension_build_timeout": SECONDS,
     "cache_io_workload_load_sessions": (1, _io_workload.MOST_SCHEMAS),
     "cache_io_workload_schemas": (1, _io_workload.MOST_SCHEMAS),
     "cache_io_workload_seed": (0, 2147483647),

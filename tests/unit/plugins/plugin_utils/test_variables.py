@@ -290,7 +290,7 @@ def test_every_variable_is_taken_as_it_was_checked():
     for path in glob.glob(os.path.join(_variables.ROLES, "*/*/**/*.yml"), recursive=True):
         with open(path, encoding="utf-8") as file:
             used.update(re.findall(r"(__cache_\w+) \| default\((?!\{\})", file.read()))
-    assert used - {"__cache_extension_deb_building"} <= set(unset)
+    assert used <= set(unset)
 
 
 @pytest.mark.parametrize(
