@@ -247,3 +247,20 @@ def test_the_owner_of_postgresql_installs(place):
         assert set(file.read().split()) == {"postgres"}
     installed = glob.glob(os.path.join(place, LIBRARIES, "pg_residency*")) + glob.glob(os.path.join(place, EXTENSION, "pg_residency*"))
     assert {pwd.getpwuid(os.stat(path).st_uid).pw_name for path in installed} == {"postgres"} and len(installed) >= 4
+
+
+@pytest.mark.parametrize("way", ["ansible-galaxy", pytest.param("tar", marks=thorough)])
+def test_an_installation_without_galaxy(fleet, tmp_path, way):
+    """As README.md describes it: the dependency comes from PyPI, the collection from a file."""
+    run("sh", "-c", 'cd "$1" && ansible-galaxy collection build --output-path "$2"', "sh", COLLECTION, str(tmp_path), timeout=120)
+    [archive] = glob.glob(str(tmp_path / "*.tar.gz"))
+    target = tmp_path / "collections"
+    if way == "tar":
+        unpacked = target / "ansible_collections/pgfleet/cache"
+        unpacked.mkdir(parents=True)
+        run("tar", "-xzf", archive, "-C", str(unpacked))
+    else:
+        run("env", "ANSIBLE_COLLECTIONS_PATH=%s" % target, "ansible-galaxy", "collection", "install", "--no-deps", archive, timeout=120)
+    output, status = fleet.command("pgfleet.cache.install", "--limit", "one", "--check", ANSIBLE_COLLECTIONS_PATH=str(target))
+    assert status == 0 and recap(output)["one"]["changed"] == 0, output
+    assert str(target) in output and COLLECTION not in output
