@@ -21,7 +21,7 @@ import time
 import pytest
 from cluster import LOOSE, quick, thorough
 from cluster import run as run_command
-from playbook import documented, four, keys, task
+from playbook import documented, keys, task
 from residency import held, is_there, there
 
 RUNS = ("check", "real", "check again", "real again")
@@ -399,21 +399,6 @@ def test_a_record_is_no_change(cluster, four_runs):
         assert (one["record"], one["lease"]["owner"]) == ({"state": "saved"}, "alice")
     four_runs("host_record", (False,) * 4, state="released", lease_id="7", **where)
     assert sorted(records(cluster)[1]) == ["db1.json"]
-
-
-def test_a_package_is_assembled_once(cluster, ansible, tmp_path):
-    """On the controller, of the library that the install has built."""
-    library = os.path.join(run_command(cluster.bin + "/pg_config", "--pkglibdir").strip(), "pg_residency.so")
-    package = str(tmp_path / "pg-residency.deb")
-    results = ansible.tasks(four(
-        "residency_package", library=library, package=package, sources=os.path.join(RELEASED, "../.."), name="postgresql-15-pg-residency",
-        version="0.3.0", major="15", architecture=run_command("dpkg", "--print-architecture").strip(),
-    ))
-    for result in results:
-        assert not result.get("failed"), result["msg"]
-        assert keys(result) == documented("residency_package")
-    assert [(one["changed"], one["verified"]) for one in results] == [(True, False), (True, True), (False, True), (False, True)]
-    assert run_command("dpkg-deb", "--field", package, "Version").strip() == "0.3.0"
 
 
 @thorough

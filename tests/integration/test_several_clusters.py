@@ -163,26 +163,3 @@ def test_removal_names_who_needs_the_files(two, tmp_path):
     output, status = ansible.command("pgfleet.cache.install")
     assert status == 0 and "files stay for" not in output, output
     assert not os.path.exists(library) and "pg_residency" not in first.sql("SELECT string_agg(name, ' ') FROM pg_available_extensions")
-
-
-@pytest.mark.parametrize(
-    ("name", "there", "neighbours"),
-    [
-        ("15/main", ["main"], []),
-        ("15/main", ["main", "reports", "b"], ["15/b", "15/reports"]),
-        ("15/reports", ["main", "reports"], ["15/main"]),
-        ("", ["main"], ["15/main"]),
-        ("15/gone", ["main"], ["15/main"]),
-        ("15/main", None, []),
-    ],
-)
-def test_debians_clusters_are_named(ansible, name, there, neighbours):
-    """Running or not; no more than one is this server's own, whatever it says."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../roles/cache_extension/vars/main.yml")
-    found = {"skipped": True} if there is None else {"files": [{"path": "/etc/postgresql/15/" + one} for one in there]}
-    results = ansible.tasks([
-        {"ansible.builtin.include_vars": {"file": path}},
-        {"ansible.builtin.debug": {"var": "__cache_extension_neighbours"},
-         "vars": {"__cache_extension_major": 15, "__cache_extension_clusters": found, "__cache_extension_server": {"query_result": [{"cluster_name": name}]}}},
-    ])
-    assert results[1]["__cache_extension_neighbours"] == neighbours, results[1]
