@@ -85,20 +85,20 @@ EXAMPLES = r"""
 - name: Assemble a package from it on the controller
   pgfleet.cache.residency_package:
     content: "{{ built.content }}"
-    package: ~/.cache/pgfleet/postgresql-15-pg-residency_0.3.0_amd64.deb
+    package: ~/.cache/pgfleet/postgresql-15-pg-residency_1.0.0_amd64.deb
     sources: files/pg_residency
     name: postgresql-15-pg-residency
-    version: 0.3.0
+    version: 1.0.0
     major: "15"
     architecture: amd64
   delegate_to: localhost
 
 - name: Verify an existing package
   pgfleet.cache.residency_package:
-    package: ~/.cache/pgfleet/postgresql-15-pg-residency_0.3.0_amd64.deb
+    package: ~/.cache/pgfleet/postgresql-15-pg-residency_1.0.0_amd64.deb
     sources: files/pg_residency
     name: postgresql-15-pg-residency
-    version: 0.3.0
+    version: 1.0.0
     major: "15"
     architecture: amd64
   delegate_to: localhost
@@ -109,7 +109,7 @@ msg:
   description: Summary in one sentence.
   returned: always
   type: str
-  sample: /root/.cache/pgfleet/postgresql-15-pg-residency_0.3.0_amd64.deb is verified.
+  sample: /root/.cache/pgfleet/postgresql-15-pg-residency_1.0.0_amd64.deb is verified.
 verified:
   description: Whether the package exists and equals what this collection assembles from its library. V(false) in check mode if it would be assembled.
   returned: always
@@ -138,7 +138,7 @@ diff:
   type: dict
   sample:
     before_header: no package
-    after_header: postgresql-15-pg-residency_0.3.0_amd64.deb
+    after_header: postgresql-15-pg-residency_1.0.0_amd64.deb
     before: ""
     after: |
       2f1c1b6e1a3ad2cbb1a2f4b5c2d4f6d1  usr/lib/postgresql/15/lib/pg_residency.so

@@ -128,13 +128,7 @@ def waiting(ours, theirs):
     worker = theirs.job(slow, "pid")[0]
     os.kill(worker, signal.SIGSTOP)
     began = time.monotonic()
-    try:
-        job = ours.start_restore('{"turn_wait": 4}')
-    except psycopg2.errors.InvalidParameterValue as e:  # before 0.3.0
-        check("turn_wait is an option", False, e)
-        os.kill(worker, signal.SIGCONT)
-        theirs.cancel(slow)
-        return
+    job = ours.start_restore('{"turn_wait": 4}')
     took = ours.wait_for(job)
     took = took and time.monotonic() - began
     check("one that does not end delays by turn_wait at the most", took is not None and took > 3.5 and ours.job(job)[0] == "done",
@@ -188,9 +182,9 @@ def strange_files(ours, user):
         "a file that all may write": ["sh", "-c", "head -c 14000 /dev/urandom >%; chmod 666 %"],
         "a file that is not ours": ["sh", "-c", "echo hello >%; chmod 644 %"],
     }
-    for place, name in ((ours.file, "our file"), (f"{ours.file}.lock", "our lock"), (theirs, "its file"), (FILE, "0.2.0's file")):
+    for place, name in ((ours.file, "our file"), (f"{ours.file}.lock", "our lock"), (theirs, "its file")):
         for what, command in ways.items():
-            remove(ours.file, f"{ours.file}.lock", theirs, f"{theirs}.lock", FILE)
+            remove(ours.file, f"{ours.file}.lock", theirs, f"{theirs}.lock")
             as_user(user, *[word.replace("%", place) for word in command])
             found = os.lstat(place)
             began = time.monotonic()
@@ -227,7 +221,7 @@ def locks(ours, user):
             "print('ready', flush=True)\n"
             "time.sleep(600)\n")
     holder = subprocess.Popen(["setpriv", "--reuid", user, "--regid", "nogroup", "--clear-groups", "/usr/bin/python3", "-c", code,
-                               ours.file, f"{ours.file}.lock", FILE], stdout=subprocess.PIPE, text=True)
+                               ours.file, f"{ours.file}.lock"], stdout=subprocess.PIPE, text=True)
     for line in holder.stdout:
         if line == "ready\n":
             break
@@ -249,7 +243,7 @@ def main():
     ours = Cluster(arguments.work, arguments.bindir, "ours", 5711, "postgres")
     theirs = Cluster(arguments.work, arguments.bindir, "theirs", 5712, "nobody")
     try:
-        remove(FILE, ours.file, f"{ours.file}.lock", theirs.file, f"{theirs.file}.lock")
+        remove(ours.file, f"{ours.file}.lock", theirs.file, f"{theirs.file}.lock")
         ours.make()
         theirs.make()
         waiting(ours, theirs)
@@ -268,7 +262,7 @@ def main():
         for cluster in (ours, theirs):
             if cluster.running:
                 cluster.shutdown("immediate")
-        remove(FILE, ours.file, f"{ours.file}.lock", theirs.file, f"{theirs.file}.lock")
+        remove(ours.file, f"{ours.file}.lock", theirs.file, f"{theirs.file}.lock")
     print(f"users: {passed} passed, {failed} failed")
     return 1 if failed else 0
 

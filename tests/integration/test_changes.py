@@ -12,10 +12,8 @@ it was: the extension's files, its jobs and processes, and what the page cache h
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import re
-import shutil
 import time
 
 import pytest
@@ -25,7 +23,6 @@ from playbook import documented, four, keys, task
 from residency import held, is_there, there
 
 RUNS = ("check", "real", "check again", "real again")
-RELEASED = os.path.join(os.path.dirname(__file__), "../../files/pg_residency/test/released")
 WITHOUT_LOGIN = ("host_record",)
 RELATIONS = ("passenger", '"Boarding Pass"', "passenger_id")
 
@@ -365,8 +362,8 @@ def test_extension_of_a_database(cluster, four_runs):
 
     try:
         create = four_runs("residency_extension", (True, True, False, False), databases=["made"])
-        assert there() == "public" and create[0]["diff"]["after"] == "made: 0.3.0 in schema public\n"
-        assert [one["databases"][0]["version"] for one in create] == ["0.3.0"] * 4
+        assert there() == "public" and create[0]["diff"]["after"] == "made: 1.0.0 in schema public\n"
+        assert [one["databases"][0]["version"] for one in create] == ["1.0.0"] * 4
         four_runs("residency_extension", (True, True, False, False), databases=["made"], schema="Of its own")
         assert there() == '"Of its own"'
         drop = four_runs("residency_extension", (True, True, False, False), databases=["made"], state="absent")
@@ -407,13 +404,13 @@ def test_a_package_is_assembled_once(cluster, ansible, tmp_path):
     package = str(tmp_path / "pg-residency.deb")
     results = ansible.tasks(four(
         "residency_package", library=library, package=package, sources=os.path.join(RELEASED, "../.."), name="postgresql-15-pg-residency",
-        version="0.3.0", major="15", architecture=run_command("dpkg", "--print-architecture").strip(),
+        version="1.0.0", major="15", architecture=run_command("dpkg", "--print-architecture").strip(),
     ))
     for result in results:
         assert not result.get("failed"), result["msg"]
         assert keys(result) == documented("residency_package")
     assert [(one["changed"], one["verified"]) for one in results] == [(True, False), (True, True), (False, True), (False, True)]
-    assert run_command("dpkg-deb", "--field", package, "Version").strip() == "0.3.0"
+    assert run_command("dpkg-deb", "--field", package, "Version").strip() == "1.0.0"
 
 
 @thorough
@@ -449,50 +446,6 @@ def test_installing_again_changes_nothing(cluster, ansible):
         output, status = ansible.command("pgfleet.cache.install", *arguments)
         assert status == 0, output
         assert changes(output) == 0, output
-
-
-@pytest.fixture
-def released(cluster):
-    """The scripts of former versions, which only their own releases install, and no record of what is installed."""
-    folder = os.path.join(run_command(cluster.bin + "/pg_config", "--sharedir").strip(), "extension")
-    library = run_command(cluster.bin + "/pg_config", "--pkglibdir").strip()
-    os.unlink(os.path.join(library, "pg_residency.sources"))
-    for path in glob.glob(os.path.join(RELEASED, "*.sql")):
-        shutil.copy(path, folder)
-    return lambda: sorted(os.path.basename(path) for path in glob.glob(os.path.join(folder, "pg_residency--*.sql")))
-
-
-@pytest.fixture
-def older(cluster):
-    """A database of its own."""
-    cluster.sql("CREATE DATABASE older")
-    yield
-    cluster.sql("DROP DATABASE older WITH (FORCE)")
-
-
-@thorough
-@pytest.mark.parametrize("version", [pytest.param("0.1.0", marks=thorough), "0.2.0"])
-def test_extension_of_an_older_version_is_updated_once(cluster, ansible, older, released, version):
-    """Its scripts, which are not safe, go as well."""
-    cluster.sql("CREATE EXTENSION pg_residency VERSION '%s'" % version, "older")
-    assert "pg_residency--0.1.0.sql" in released()
-    ansible.set_hosts(
-        {"db1": {}},
-        pgfleet_login_port=cluster.port,
-        pgfleet_login_unix_socket=cluster.socket,
-        cache_extension_pg_config=cluster.bin + "/pg_config",
-        cache_extension_databases=["older"],
-    )
-    for arguments, changed in ((["--check"], True), ([], True), ([], False)):
-        output, status = ansible.command("pgfleet.cache.install", *arguments)
-        assert status == 0, output
-        assert (changes(output) > 0) == changed, output
-    assert released() == ["pg_residency--0.1.0--0.3.0.sql", "pg_residency--0.2.0--0.3.0.sql", "pg_residency--0.3.0.sql"]
-    assert cluster.sql(
-        "SELECT extversion = residency_version(), has_function_privilege('residency_admin', 'pgfadvise_willneed(regclass)', 'EXECUTE')"
-        " FROM pg_extension WHERE extname = 'pg_residency'",
-        "older",
-    ) == "t|t"
 
 
 def test_pg_config_of_another_server_is_refused(cluster, ansible):

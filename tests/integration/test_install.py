@@ -49,10 +49,10 @@ def give_away(path):
 
 
 def leave(path):
-    shutil.copy(path, path.replace("0.3.0.sql", "0.0.9.sql"))
+    shutil.copy(path, path.replace("1.0.0.sql", "0.0.9.sql"))
 
 
-CONTROL, SCRIPT, LIBRARY = "share/extension/pg_residency.control", "share/extension/pg_residency--0.3.0.sql", "lib/pg_residency.so"
+CONTROL, SCRIPT, LIBRARY = "share/extension/pg_residency.control", "share/extension/pg_residency--1.0.0.sql", "lib/pg_residency.so"
 
 
 @pytest.mark.parametrize("name, harm", [
@@ -119,7 +119,7 @@ def test_an_install_sees_what_the_server_has_loaded(fleet, machine, cluster, tmp
     assert restarted, output
     assert one.sql("SHOW shared_preload_libraries") == "pg_residency"
     library, script = (os.path.join(cluster.bin, "../../../../" + path) for path in (
-        "lib/postgresql/15/lib/pg_residency.so", "share/postgresql/15/extension/pg_residency--0.3.0.sql"))
+        "lib/postgresql/15/lib/pg_residency.so", "share/postgresql/15/extension/pg_residency--1.0.0.sql"))
     append(script)
     output, restarted = install(preload=True)
     assert not restarted and "-- altered" not in open_bytes(script).decode(), output

@@ -15,7 +15,6 @@ echo "files $(for folder in "$libraries" "$scripts"; do
 done | tr '\n' ' ')"
 echo "calls $(sql 'SELECT residency_version()' | head -n 1)"
 echo "extension $(sql "SELECT extversion FROM pg_extension WHERE extname = 'pg_residency'")"
-echo "clerk $(sql "SELECT has_function_privilege('clerk', 'residency_job_segments(int)', 'EXECUTE')" | head -n 1)"
 echo "role $(sql "SELECT count(*) FROM pg_roles WHERE rolname = 'residency_admin'")"
 echo "snapshots $(find /var/lib/postgresql/*/main/pg_residency -name '*snapshot*' 2>/dev/null | wc -l)"
 echo "repository $(find /etc/apt -name pgfleet.pref -o -name pgfleet.sources | sort | paste -sd ' ')"

@@ -22,10 +22,7 @@ PACKAGE = "postgresql-15-pg-residency"
 SOURCE = os.path.join(os.path.dirname(__file__), "../../../files/pg_residency")
 with open(SOURCE + "/pg_residency.control", encoding="utf-8") as control:
     VERSION = re.search("default_version = '(.+)'", control.read()).group(1)
-ALL_FILES = (
-    f"pg_residency.so pg_residency--0.1.0--{VERSION}.sql pg_residency--0.2.0--{VERSION}.sql pg_residency--{VERSION}.sql"
-    " pg_residency.control"
-)
+ALL_FILES = f"pg_residency.so pg_residency--{VERSION}.sql pg_residency.control"
 
 every_host = pytest.mark.parametrize("name", MAJORS)
 
@@ -176,25 +173,6 @@ def test_deb_to_source():
     assert (after["owner"], after["version"]) == ("", "")
     assert after["files"] == ALL_FILES.replace(".so ", ".so pg_residency.sources ")
     assert after["calls"] == VERSION
-
-
-def test_upgrade_of_the_package():
-    before, after = seen("old-b", "older"), seen("old-b", "upgraded")
-    assert (before["version"], before["extension"], before["calls"]) == ("installed 0.1.0", "0.1.0", "0.1.0")
-    assert before["files"] == "pg_residency.so pg_residency--0.1.0.sql pg_residency.control"
-    assert (after["version"], after["changed"], after["calls"]) == ("installed " + VERSION, "", VERSION)
-    assert (after["extension"], after["files"]) == (VERSION, ALL_FILES)
-
-
-def test_upgrade_keeps_rights():
-    assert (seen("old-b", "older")["clerk"], seen("old-b", "upgraded")["clerk"]) == ("t", "t")
-
-
-def test_a_session_outlives_the_upgrade():
-    lines = left_by("old-b", "session").splitlines()
-    assert lines[:2] == ["0.1.0", "t"]
-    assert f"of this session has version 0.1.0, but extension version {VERSION} requires" in lines[2]
-    assert lines[3].startswith("HINT:  Reconnect")
 
 
 def test_absent_keeps_role_and_snapshots():

@@ -47,7 +47,7 @@ cmp_ok($took, '<', 30, 'soon');
 # the same for this cluster: damaged or not, each call is fast or can be canceled
 craft_snapshot("$directory/own\@1.snapshot", %many, name => 'own', system_identifier => $identifier);
 for my $sql ('SELECT count(*) FROM residency_snapshots()', "SELECT count(*) FROM residency_snapshot_segments('own')",
-	"SELECT residency_restore_start('own')", "SELECT residency_restore('own', 1)", "SELECT residency_snapshot('own')",
+	"SELECT residency_restore_start('own')", "SELECT residency_restore_segment('own', 1)", "SELECT residency_snapshot('own')",
 	"SELECT residency_drop_snapshot('own')")
 {
 	($took, $rc, $out, $err) = timed("SET statement_timeout = '500ms'; $sql");

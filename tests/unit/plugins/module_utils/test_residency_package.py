@@ -17,7 +17,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import _residency_pa
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 SOURCES = os.path.join(os.path.dirname(__file__), "../../../../files/pg_residency")
-KIND = _residency_package.Kind("postgresql-15-pg-residency", "0.3.0", "15", "amd64", SOURCES)
+KIND = _residency_package.Kind("postgresql-15-pg-residency", "1.0.0", "15", "amd64", SOURCES)
 PATH = "usr/lib/postgresql/15/lib/pg_residency.so"
 
 
@@ -133,7 +133,7 @@ def change_data(name, content=None, **attributes):
 CONTROL_SQL = "usr/share/postgresql/15/extension/pg_residency.control"
 ATTACKS = {
     "another name": change_control("./control", lambda text: text.replace(b"postgresql-15-pg-residency", b"bash")),
-    "another version": change_control("./control", lambda text: text.replace(b"0.3.0", b"99")),
+    "another version": change_control("./control", lambda text: text.replace(b"1.0.0", b"99")),
     "another architecture": change_control("./control", lambda text: text.replace(b"amd64", b"all")),
     "a field": change_control("./control", lambda text: text.replace(b"Depends:", b"Replaces: bash\nDepends:")),
     "md5sums": change_control("./md5sums", lambda text: text.replace(text[:4], b"0000")),

@@ -21,7 +21,7 @@ DEBT = {
 def answer(host, **changed):
     return dict({
         "in_recovery": host[1] != "1", "system_identifier": A if host[0] == "a" else B, "version_num": 150004, "cluster_name": "15/main",
-        "data_directory": "/data", "started": STARTED, "pid": 5, "extension": "0.3.0", "schema": None, "lsn": 1 << 30, "paused": False,
+        "data_directory": "/data", "started": STARTED, "pid": 5, "extension": "1.0.0", "schema": None, "lsn": 1 << 30, "paused": False,
         "receiver": "none" if host[1] == "1" else "streaming", "lease": None, "kept": {}}, **changed)
 
 
