@@ -23,6 +23,7 @@ from playbook import documented, four, keys, task
 from residency import held, is_there, there
 
 RUNS = ("check", "real", "check again", "real again")
+SOURCES = os.path.join(os.path.dirname(__file__), "../../files/pg_residency")
 WITHOUT_LOGIN = ("host_record",)
 RELATIONS = ("passenger", '"Boarding Pass"', "passenger_id")
 
@@ -403,7 +404,7 @@ def test_a_package_is_assembled_once(cluster, ansible, tmp_path):
     library = os.path.join(run_command(cluster.bin + "/pg_config", "--pkglibdir").strip(), "pg_residency.so")
     package = str(tmp_path / "pg-residency.deb")
     results = ansible.tasks(four(
-        "residency_package", library=library, package=package, sources=os.path.join(RELEASED, "../.."), name="postgresql-15-pg-residency",
+        "residency_package", library=library, package=package, sources=SOURCES, name="postgresql-15-pg-residency",
         version="1.0.0", major="15", architecture=run_command("dpkg", "--print-architecture").strip(),
     ))
     for result in results:
