@@ -16,7 +16,6 @@ import sys
 import time
 import types
 
-import psycopg2.errors
 from stress import Node, tail
 
 FILE = "/dev/shm/pgfleet.pg_residency"
