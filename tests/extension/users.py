@@ -150,8 +150,8 @@ def memory(ours, theirs):
         content = f.read()
         at = content.find(theirs.data.encode() + b"\0")
         check("the other's ledger names its cluster", at > 0)
-        # its bytes stand there, in front of five more numbers
-        f.seek(at - 48)
+        # its bytes stand there, in front of seven more numbers
+        f.seek(at - 64)
         f.write(struct.pack("<Q", 2**64 - 1))
     # half of what is available, of which the host's hot cache may have left us little more than that
     budget, elsewhere, available = ours.query(
@@ -161,6 +161,26 @@ def memory(ours, theirs):
     job = ours.start_restore()
     ours.wait_for(job)
     check("and a restore finds enough", ours.job(job, "state, over_budget") == ("done", 0), ours.job(job, "state, over_budget, budget_bytes"))
+
+
+def dead_claim(ours, theirs):
+    """A claim of a process whose PID another process has by now; PATIENCE is shorter than the wait for a claim that counts."""
+    with open(theirs.file, "r+b") as f:
+        content = f.read()
+        at = content.find(theirs.data.encode() + b"\0")
+        postmaster, started = struct.unpack("<2q", content[at - 48:at - 32])
+        check("the other's ledger has its postmaster", os.path.exists(f"/proc/{postmaster}") and started > 0, (postmaster, started))
+        for alive in (True, False):
+            f.seek(at - 32)
+            f.write(struct.pack("<4q", 1, postmaster, started - (not alive), 1))
+            f.flush()
+            job = ours.start_restore('{"turn_wait": 3600}')
+            if alive:
+                check("a claim of a process that lives is waited for", ours.wait_for(job, ("waiting",)) is not None, ours.job(job))
+                ours.cancel(job)
+            else:
+                ended = ours.wait_for(job)
+                check("a claim of a process that has ended is not", ended is not None, ours.job(job, "state, message"))
 
 
 def strange_files(ours, user):
@@ -248,6 +268,7 @@ def main():
         waiting(ours, theirs)
         if os.path.exists(theirs.file):
             memory(ours, theirs)
+            dead_claim(ours, theirs)
         else:
             check("each user has a file of its own", False)
         theirs.shutdown()
