@@ -92,13 +92,23 @@ residency_lock(ResidencyLock which, int32 tag, int patience)
 		 */
 		fd = open_lock_file(O_RDWR | O_CREAT);
 		if (try_lock(fd, which, tag))
+		{
+			ReserveExternalFD();
 			return fd;
+		}
 		close(fd);
 		if (patience_is_over(until))
 			return -1;
 		sleep_or_wake(LOCK_PAUSE * 1000, PG_WAIT_EXTENSION);
 		CHECK_FOR_INTERRUPTS();
 	}
+}
+
+void
+residency_unlock(int lock)
+{
+	close(lock);
+	ReleaseExternalFD();
 }
 
 bool

@@ -181,7 +181,7 @@ job_start(const RestorePlan *plan, const JobSettings *settings)
 	}
 	PG_FINALLY();
 	{
-		close(lock);
+		residency_unlock(lock);
 	}
 	PG_END_TRY();
 	return number;
