@@ -242,7 +242,7 @@ restore_here(const struct sf_segment *segment, SegmentOutcome *total)
 		CHECK_FOR_INTERRUPTS();
 		/* a stopped window cannot be used again */
 		memset(&control->devices, 0, sizeof(control->devices));
-		begin_segment(segment, control, total, &work);
+		work = begin_segment(segment, control, total);
 		if (work != NULL)
 			finish_segment(work);
 		loaded += total->loaded;
