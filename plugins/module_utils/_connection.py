@@ -31,7 +31,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import (
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import BLOCK_BYTES
 
 EXTENSION = "pg_residency"
-MINIMUM_VERSION = "0.3.0"  # what this collection's modules call
+VERSION = "1.0.0"  # of the extension, as this collection installs it
 CONNECT_TIMEOUT = 60  # seconds
 NUMERIC = 1700  # OID of the type
 LONGEST_QUERY = 500  # characters: a result stays small, however many segments a statement names
@@ -512,12 +512,5 @@ def _is_psycopg3() -> bool:
 
 
 def _require_version(what: str, found: str, remedy: str) -> None:
-    if version_of(found) < version_of(MINIMUM_VERSION):
-        raise ResidencyError(
-            "%s %s is version %s, this collection needs %s or newer: %s."
-            % (what, EXTENSION, found, MINIMUM_VERSION, remedy)
-        )
-
-
-def version_of(text: str) -> Tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text))
+    if found != VERSION:
+        raise ResidencyError("%s %s is version %s, this collection needs %s: %s." % (what, EXTENSION, found, VERSION, remedy))

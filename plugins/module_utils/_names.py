@@ -80,7 +80,7 @@ class Names:
 
 
 def of_snapshot(session: Session, label: str) -> Optional[Names]:
-    """The names of when it was taken. None: versions before 0.3.0 took it, or its names are lost."""
+    """The names of when it was taken. None: its names are lost."""
     rows = session.rows(_OF_SNAPSHOT, (label,))
     return collect(rows) if rows else None
 

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils._connection import EXTENSION, MINIMUM_VERSION, LogIn, Session, version_of
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import EXTENSION, VERSION, LogIn, Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotRunningError, ResidencyError
 
 ADMIN = "residency_admin"
@@ -179,9 +179,9 @@ def manage(options: Options, log_in: LogIn, check_mode: bool) -> Dict[str, Any]:
     others = [name for name, row in known.items() if row["open"] and name not in chosen]
     remaining = _versions(work, others)
     if present:
-        older = [name for name, version in remaining.items() if version and version_of(version) < version_of(MINIMUM_VERSION)]
-        if older:
-            work.warnings.append("The extension is older than %s in %s: add them to databases." % (MINIMUM_VERSION, ", ".join(older)))
+        others = [name for name, version in remaining.items() if version and version != VERSION]
+        if others:
+            work.warnings.append("The extension has another version than %s in %s: add them to databases." % (VERSION, ", ".join(others)))
         result["version"] = next((state.version for state in work.states if state.version), None)
     else:
         still = [] if check_mode else [one.database for one in work.states if one.version]

@@ -414,7 +414,7 @@ def _meant(generations: List[Row]) -> Optional[Row]:
 def _measure(session: Session, generations: List[Row]) -> Tuple[int, Optional[Row]]:
     """What the server would compare a new one with: the most that still exists of a generation, and that generation.
 
-    Nothing before the last forced one counts, which has no measure, as the first one and those of versions before 0.3.0.
+    Nothing before the last forced one counts, which has no measure, as the first one.
     """
     usable = [one for one in generations if not one["problem"]]
     starts = [number for number, one in enumerate(usable) if not one["thin"] and one["measure"] is None]

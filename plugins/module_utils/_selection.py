@@ -128,7 +128,7 @@ def _choose(session: Session, selection: Selection, label: str, wish: Wish) -> N
     if names is None:
         names = _names.at_places({place_of(row) for row in selection.rows}, session)
         selection.warnings.append(
-            "Snapshot %s has no names, since pg_residency before 0.3.0 took it: relations are selected by their current names.%s"
+            "Snapshot %s has lost its names: relations are selected by their current names.%s"
             % (label, _unnamed(names))
         )
     all_rows = selection.rows

@@ -106,7 +106,7 @@ version:
   description: Version of the extension and of its library.
   returned: always
   type: str
-  sample: 0.3.0
+  sample: 1.0.0
 databases:
   description: The extension in each database.
   returned: always
@@ -139,7 +139,7 @@ databases:
       schema_before: null
       schema: public
       version_before: null
-      version: 0.3.0
+      version: 1.0.0
       changed: true
       problem: null
 left_out:

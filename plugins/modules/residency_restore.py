@@ -86,8 +86,8 @@ options:
         C(REFRESH MATERIALIZED VIEW) and C(TRUNCATE) rewrite a relation. A new relation under the same name counts as rewritten, too.
       - With V(skip) their blocks are gone. With V(load) a relation is loaded whole if at least half of it was cached, and counts
         with its present size.
-      - The names saved with a snapshot identify the present files of a relation. A snapshot taken before version 0.3.0 of
-        the extension has no names, nor has a snapshot those of a database that allowed no connections. A warning reports this.
+      - The names saved with a snapshot identify the present files of a relation. A snapshot has no
+        names of a database that allowed no connections. A warning reports this.
     type: str
     choices: [skip, load]
     default: skip

@@ -234,7 +234,7 @@ snapshot:
     measure:
       description:
         - Blocks of 8 KiB of the fullest earlier generation that still existed when this one was taken, as far back as the last forced one.
-          V(null) if there was none, or if a version of pg_residency before 0.3.0 took it.
+          V(null) if there was none.
       type: int
       sample: 44102
     age:

@@ -48,7 +48,7 @@ build_extension() {
 	cd "$work/src" || exit
 	echo "== build for PostgreSQL $major, no warning allowed"
 	make -s PG_CONFIG="$bin/pg_config" COPT="-Werror ${EXTENSION_CFLAGS:-}"
-	make -s PG_CONFIG="$bin/pg_config" install install-released
+	make -s PG_CONFIG="$bin/pg_config" install
 }
 
 # a tablespace on a device of its own, where this host can have one

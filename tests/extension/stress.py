@@ -438,7 +438,7 @@ def caught(rng):
     calls = [
         f"perform pgfadvise_loader('{rng.choice(RELATIONS)}', 0, true, true, {bits(rng)})",
         f"perform pgfadvise_willneed('{rng.choice(RELATIONS)}')",
-        f"perform residency_restore('{rng.choice(SNAPSHOTS)}', {rng.randint(1, 300)})",
+        f"perform residency_restore_segment('{rng.choice(SNAPSHOTS)}', {rng.randint(1, 300)})",
         f"perform residency_evict('{rng.choice(RELATIONS)}')",
         "perform 1 / 0",
     ]
@@ -708,8 +708,6 @@ class Client(threading.Thread):
         # of an unlogged relation a standby has no file
         if code == "58P01" and o.kind == "pgfincore" and "has no segment" not in message:
             expected = expected - {"58P01"} if not self.node.replays else expected | {"58P01"}
-        if code == "42883" and "residency_restore_segment" in message:
-            return                  # before 0.3.0
         if code is None and isinstance(e, (psycopg2.OperationalError, psycopg2.InterfaceError)):
             return                  # the connection is lost
         if code not in expected:

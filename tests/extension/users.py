@@ -16,7 +16,6 @@ import sys
 import time
 import types
 
-import psycopg2.errors
 from stress import Node, tail
 
 FILE = "/dev/shm/pgfleet.pg_residency"
@@ -128,13 +127,7 @@ def waiting(ours, theirs):
     worker = theirs.job(slow, "pid")[0]
     os.kill(worker, signal.SIGSTOP)
     began = time.monotonic()
-    try:
-        job = ours.start_restore('{"turn_wait": 4}')
-    except psycopg2.errors.InvalidParameterValue as e:  # before 0.3.0
-        check("turn_wait is an option", False, e)
-        os.kill(worker, signal.SIGCONT)
-        theirs.cancel(slow)
-        return
+    job = ours.start_restore('{"turn_wait": 4}')
     took = ours.wait_for(job)
     took = took and time.monotonic() - began
     check("one that does not end delays by turn_wait at the most", took is not None and took > 3.5 and ours.job(job)[0] == "done",
@@ -157,8 +150,8 @@ def memory(ours, theirs):
         content = f.read()
         at = content.find(theirs.data.encode() + b"\0")
         check("the other's ledger names its cluster", at > 0)
-        # its bytes stand there, in front of five more numbers
-        f.seek(at - 48)
+        # its bytes stand there, in front of seven more numbers
+        f.seek(at - 64)
         f.write(struct.pack("<Q", 2**64 - 1))
     # half of what is available, of which the host's hot cache may have left us little more than that
     budget, elsewhere, available = ours.query(
@@ -168,6 +161,26 @@ def memory(ours, theirs):
     job = ours.start_restore()
     ours.wait_for(job)
     check("and a restore finds enough", ours.job(job, "state, over_budget") == ("done", 0), ours.job(job, "state, over_budget, budget_bytes"))
+
+
+def dead_claim(ours, theirs):
+    """A claim of a process whose PID another process has by now; PATIENCE is shorter than the wait for a claim that counts."""
+    with open(theirs.file, "r+b") as f:
+        content = f.read()
+        at = content.find(theirs.data.encode() + b"\0")
+        postmaster, started = struct.unpack("<2q", content[at - 48:at - 32])
+        check("the other's ledger has its postmaster", os.path.exists(f"/proc/{postmaster}") and started > 0, (postmaster, started))
+        for alive in (True, False):
+            f.seek(at - 32)
+            f.write(struct.pack("<4q", 1, postmaster, started - (not alive), 1))
+            f.flush()
+            job = ours.start_restore('{"turn_wait": 3600}')
+            if alive:
+                check("a claim of a process that lives is waited for", ours.wait_for(job, ("waiting",)) is not None, ours.job(job))
+                ours.cancel(job)
+            else:
+                ended = ours.wait_for(job)
+                check("a claim of a process that has ended is not", ended is not None, ours.job(job, "state, message"))
 
 
 def strange_files(ours, user):
@@ -188,9 +201,9 @@ def strange_files(ours, user):
         "a file that all may write": ["sh", "-c", "head -c 14000 /dev/urandom >%; chmod 666 %"],
         "a file that is not ours": ["sh", "-c", "echo hello >%; chmod 644 %"],
     }
-    for place, name in ((ours.file, "our file"), (f"{ours.file}.lock", "our lock"), (theirs, "its file"), (FILE, "0.2.0's file")):
+    for place, name in ((ours.file, "our file"), (f"{ours.file}.lock", "our lock"), (theirs, "its file")):
         for what, command in ways.items():
-            remove(ours.file, f"{ours.file}.lock", theirs, f"{theirs}.lock", FILE)
+            remove(ours.file, f"{ours.file}.lock", theirs, f"{theirs}.lock")
             as_user(user, *[word.replace("%", place) for word in command])
             found = os.lstat(place)
             began = time.monotonic()
@@ -227,7 +240,7 @@ def locks(ours, user):
             "print('ready', flush=True)\n"
             "time.sleep(600)\n")
     holder = subprocess.Popen(["setpriv", "--reuid", user, "--regid", "nogroup", "--clear-groups", "/usr/bin/python3", "-c", code,
-                               ours.file, f"{ours.file}.lock", FILE], stdout=subprocess.PIPE, text=True)
+                               ours.file, f"{ours.file}.lock"], stdout=subprocess.PIPE, text=True)
     for line in holder.stdout:
         if line == "ready\n":
             break
@@ -249,12 +262,13 @@ def main():
     ours = Cluster(arguments.work, arguments.bindir, "ours", 5711, "postgres")
     theirs = Cluster(arguments.work, arguments.bindir, "theirs", 5712, "nobody")
     try:
-        remove(FILE, ours.file, f"{ours.file}.lock", theirs.file, f"{theirs.file}.lock")
+        remove(ours.file, f"{ours.file}.lock", theirs.file, f"{theirs.file}.lock")
         ours.make()
         theirs.make()
         waiting(ours, theirs)
         if os.path.exists(theirs.file):
             memory(ours, theirs)
+            dead_claim(ours, theirs)
         else:
             check("each user has a file of its own", False)
         theirs.shutdown()
@@ -268,7 +282,7 @@ def main():
         for cluster in (ours, theirs):
             if cluster.running:
                 cluster.shutdown("immediate")
-        remove(FILE, ours.file, f"{ours.file}.lock", theirs.file, f"{theirs.file}.lock")
+        remove(ours.file, f"{ours.file}.lock", theirs.file, f"{theirs.file}.lock")
     print(f"users: {passed} passed, {failed} failed")
     return 1 if failed else 0
 

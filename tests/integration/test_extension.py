@@ -65,7 +65,7 @@ def starting(machine, cluster):
     ("''", "pg_residency"),
     ("'$libdir/auto_explain', 'pg_stat_statements'", '"$libdir/auto_explain", pg_stat_statements, pg_residency'),
     ("'', auto_explain, pg_residency", "auto_explain, pg_residency"),
-], ids=["cleared", "quoted", "left by a former version"])
+], ids=["cleared", "quoted", "empty name first"])
 def test_preload_beside_what_is_there(starting, as_postgres, before, after):
     """ALTER SYSTEM writes an empty list as "", and the server does not start with that beside another library."""
     starting.sql("ALTER SYSTEM SET shared_preload_libraries = " + before)

@@ -264,7 +264,7 @@ def test_install_moves_an_extension_in_a_schema_of_his(set_up, fleet, nothing_sp
         hostile.plant(set_up, name, "public", casts=True)
         hostile.configure(set_up, 'DATABASE "%s"' % name, MAJOR)
         set_up.trap.sprung()
-        moved = ["-%s: 0.3.0 in schema public" % name, "+%s: 0.3.0 in schema residency" % name]
+        moved = ["-%s: 1.0.0 in schema public" % name, "+%s: 1.0.0 in schema residency" % name]
         # first from beside, then in the database itself
         for check, database in ((True, "postgres"), (True, name), (False, name)):
             output, status = fleet("install", database, check, cache_extension_databases=[name])

@@ -165,7 +165,7 @@ BAD_INPUT = [
     ("residency_extension", {"databases": []}, "databases is empty: set at least one, or all."),
     ("residency_extension", {"databases": ["nowhere"]}, "In 1 of 1 databases: nowhere: Cannot connect to PostgreSQL: *database \"nowhere\" does not"
      " exist. Correct databases."),
-    ("residency_extension", {"databases": ["postgres"], "functions": ["nothing"]}, "In 1 of 1 databases: postgres: The extension is 0.3.0 and lacks nothing:"
+    ("residency_extension", {"databases": ["postgres"], "functions": ["nothing"]}, "In 1 of 1 databases: postgres: The extension is 1.0.0 and lacks nothing:"
      " install a package of a version that has them, or DROP EXTENSION pg_residency there and run this again."),
     ("residency_extension", {"databases": ["without"], "schema": "open"}, "In 1 of 1 databases: without: In schema open PUBLIC may create or replace"
      " objects: name another with schema."),
@@ -461,12 +461,12 @@ def test_login_that_pg_hba_does_not_know(foreign, ansible, cluster, by_password)
                  " login_user, login_host or login_db.")
 
 
-def test_extension_is_older_than_the_collection(foreign, as_postgres, login, cluster):
+def test_extension_of_another_version(foreign, as_postgres, login, cluster):
     cluster.sql("UPDATE pg_extension SET extversion = '0.1.9' WHERE extname = 'pg_residency'")
     try:
         for result in as_postgres(*(task(module, name="good", **login) for module in (SNAPSHOT, RESTORE)), task(INFO, **login)):
             assert result["failed"]
-            says(result, "Extension pg_residency is version 0.1.9, this collection needs 0.3.0 or newer: run the playbook"
+            says(result, "Extension pg_residency is version 0.1.9, this collection needs 1.0.0: run the playbook"
                          " pgfleet.cache.install.")
     finally:
         cluster.sql("UPDATE pg_extension SET extversion = residency_version() WHERE extname = 'pg_residency'")

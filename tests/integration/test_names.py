@@ -114,7 +114,6 @@ def test_on_a_standby(elsewhere, machine, as_postgres):
 
 
 def test_a_snapshot_that_has_lost_its_names(elsewhere, as_postgres, login):
-    """As one of a former version."""
     elsewhere.sql("SELECT FROM residency_snapshot('nameless')")
     [path] = glob.glob(os.path.join(elsewhere.data, "pg_residency", "nameless@*.names"))
     os.unlink(path)
@@ -122,7 +121,7 @@ def test_a_snapshot_that_has_lost_its_names(elsewhere, as_postgres, login):
     assert not result.get("failed"), result["msg"]
     assert tables(result) == {"public.part_1"}
     assert result["warnings"] == [
-        "Snapshot %s has no names, since pg_residency before 0.3.0 took it: relations are selected by their current names."
+        "Snapshot %s has lost its names: relations are selected by their current names."
         " Left out, as their relations have no names: databases closed (the database does not accept connections)." % result["snapshot"]
     ]
 

@@ -34,8 +34,8 @@
 /* blocks read under one lock, so that a conflicting session waits only for one batch */
 #define BATCH_BLOCKS 256
 
-/* attempts to get a lock that another session holds, and microseconds between them */
-#define LOCK_TRIES 20
+/* attempts of a worker to get locks that other sessions hold, and microseconds between them */
+#define LOCK_TRIES 100
 #define LOCK_PAUSE 10000
 
 /* failed reads after which the worker skips the rest of a segment */
@@ -79,15 +79,17 @@ database_is_being_dropped(void)
 static Relation
 open_relation_of(const SegmentId *id)
 {
+	static int	tries = LOCK_TRIES;
 	Oid			relid = compat_relid_by_relfilenumber(id->tablespace, id->relfilenumber);
 	Relation	rel;
 
 	if (!OidIsValid(relid))
 		return NULL;
-	for (int i = 0; !ConditionalLockRelationOid(relid, AccessShareLock); i++)
+	while (!ConditionalLockRelationOid(relid, AccessShareLock))
 	{
-		if (i == LOCK_TRIES)
+		if (tries == 0)
 			return NULL;
+		tries--;
 		CHECK_FOR_INTERRUPTS();
 		pg_usleep(LOCK_PAUSE);
 	}
@@ -263,8 +265,7 @@ pg_residency_buffers_main(Datum unused)
 
 	listen_to_signals();
 	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
-	BackgroundWorkerInitializeConnectionByOid(task.database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
-	compat_no_transaction_timeout();
+	connect_to_database(task.database);
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "residency buffers",
 											   ALLOCSET_DEFAULT_SIZES));
 	if (!job_read(task.job, &job) || job.state != JOB_RUNNING)

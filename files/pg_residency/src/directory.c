@@ -25,7 +25,6 @@ static int
 open_lock_file(int flags)
 {
 	int			fd = BasicOpenFilePerm(LOCK_PATH, flags | PG_BINARY, S_IRUSR | S_IWUSR);
-	struct stat st;
 
 	if (fd < 0)
 	{
@@ -35,12 +34,6 @@ open_lock_file(int flags)
 					 errmsg("could not open file \"%s\": %m", LOCK_PATH)));
 		return -1;
 	}
-	/*
-	 * a user who may read the file could hold a shared lock and block the server: older versions
-	 * let the group read it
-	 */
-	if (fstat(fd, &st) == 0 && (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-		(void) fchmod(fd, S_IRUSR | S_IWUSR);
 	return fd;
 }
 
@@ -99,13 +92,23 @@ residency_lock(ResidencyLock which, int32 tag, int patience)
 		 */
 		fd = open_lock_file(O_RDWR | O_CREAT);
 		if (try_lock(fd, which, tag))
+		{
+			ReserveExternalFD();
 			return fd;
+		}
 		close(fd);
 		if (patience_is_over(until))
 			return -1;
 		sleep_or_wake(LOCK_PAUSE * 1000, PG_WAIT_EXTENSION);
 		CHECK_FOR_INTERRUPTS();
 	}
+}
+
+void
+residency_unlock(int lock)
+{
+	close(lock);
+	ReleaseExternalFD();
 }
 
 bool
@@ -129,7 +132,6 @@ residency_tag(int lock, ResidencyLock which)
 {
 	int32		tag;
 
-	/* the file of an older version has fewer tags */
 	return pg_pread(lock, &tag, sizeof(tag), which * sizeof(tag)) == sizeof(tag) ? tag : 0;
 }
 
@@ -144,7 +146,6 @@ void
 residency_get_tags(int lock, ResidencyLock first, int32 *tags, int n)
 {
 	memset(tags, 0, n * sizeof(*tags));
-	/* the file of an older version has fewer tags */
 	if (pg_pread(lock, tags, n * sizeof(*tags), first * sizeof(*tags)) !=
 		(ssize_t) (n * sizeof(*tags)))
 		memset(tags, 0, n * sizeof(*tags));

@@ -30,10 +30,12 @@ typedef enum ResidencyLock
 } ResidencyLock;
 
 /*
- * Takes a lock and writes its tag.  Returns the descriptor, which holds the lock until it is closed
- * or the process ends; -1 when another process holds the lock for `patience` milliseconds.
+ * Takes a lock and writes its tag.  Returns the descriptor, which holds the lock until
+ * residency_unlock() or the end of the process; -1 when another process holds the lock for
+ * `patience` milliseconds.
  */
 extern int	residency_lock(ResidencyLock which, int32 tag, int patience);
+extern void residency_unlock(int lock);
 
 /* whether a process holds the lock with that tag */
 extern bool residency_is_locked(ResidencyLock which, int32 tag);

@@ -101,7 +101,7 @@ release_relation(const SegmentId *id)
 	}
 	PG_FINALLY();
 	{
-		close(lock);
+		residency_unlock(lock);
 	}
 	PG_END_TRY();
 }

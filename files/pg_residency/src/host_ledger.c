@@ -13,11 +13,12 @@
 #include "access/xlog.h"
 #include "compat.h"
 #include "miscadmin.h"
+#include "storage/fd.h"
 #include "utils/timestamp.h"
 
 #define SHM "/dev/shm"
 #define LEDGER_NAME "pgfleet.pg_residency."
-#define LEDGER_MAGIC 0x50475234
+#define LEDGER_MAGIC 0x50475235
 #define CLUSTERS 32
 #define DEVICES 32
 
@@ -37,15 +38,22 @@
  */
 #define REMEMBERED_SECONDS 3600
 
+/* a PID may be used again: the time of its start identifies a process */
+typedef struct ProcessId
+{
+	int64		pid;
+	int64		started;		/* clock ticks since boot */
+} ProcessId;
+
 typedef struct Entry
 {
 	uint64		cluster;		/* 0: free */
 	uint64		bytes;			/* resident when its restore ended */
 	int64		at;				/* seconds since 1970, of the entry's last change */
-	/* its PID: file cache of a stopped server belongs to no cluster */
-	int64		postmaster;
+	/* file cache of a stopped server belongs to no cluster */
+	ProcessId	postmaster;
 	int64		claimed_at;		/* TimestampTz, 0: no claim */
-	int64		pid;			/* of the process that claims the turn */
+	ProcessId	claimer;		/* the process that claims the turn */
 	int64		holds;			/* whether that process has the turn */
 	char		directory[256]; /* data directory */
 } Entry;
@@ -80,7 +88,7 @@ this_cluster(void)
 
 /* A regular file of that user, with one hard link, and not writable by other users. */
 static bool
-is_sound(int fd, uid_t uid, mode_t forbidden)
+is_trusted_file(int fd, uid_t uid, mode_t forbidden)
 {
 	struct stat st;
 
@@ -109,7 +117,7 @@ open_own(const char *suffix, mode_t mode)
 			/* the umask may have removed the read permission of other users from the new file */
 			(void) fchmod(fd, mode);
 	}
-	if (fd >= 0 && is_sound(fd, geteuid(), (mode_t) 07777 & ~mode))
+	if (fd >= 0 && is_trusted_file(fd, geteuid(), (mode_t) 07777 & ~mode))
 		return fd;
 	save_errno = fd >= 0 ? EPERM : errno;
 	if (fd >= 0)
@@ -187,14 +195,15 @@ entry_of(Ledger *ledger, uint64 cluster)
 
 /*
  * Changes this user's ledger under its lock, which other clusters of the user take too.  Without
- * the files or the lock, nothing is changed: a restore does not depend on the ledger.
+ * the files or the lock, nothing is changed: a restore does not depend on the ledger.  Allocates no
+ * memory, because a job that ran out of it ends its turn here.
  */
 static void
 change_ledger(void (*change) (Ledger *ledger, Entry *mine, void *arg), void *arg)
 {
 	int			fd = open_own("", 0644);
 	int			lock = open_own(".lock", 0600);
-	Ledger	   *ledger = palloc(sizeof(Ledger));
+	Ledger		ledger;
 
 	for (int waited = 0; fd >= 0 && lock >= 0 && waited < LEDGER_PATIENCE; waited++)
 	{
@@ -203,34 +212,62 @@ change_ledger(void (*change) (Ledger *ledger, Entry *mine, void *arg), void *arg
 			pg_usleep(1000);
 			continue;
 		}
-		if (!read_ledger(fd, ledger))
+		if (!read_ledger(fd, &ledger))
 		{
-			memset(ledger, 0, sizeof(*ledger));
-			ledger->magic = LEDGER_MAGIC;
-			ledger->size = sizeof(*ledger);
+			memset(&ledger, 0, sizeof(ledger));
+			ledger.magic = LEDGER_MAGIC;
+			ledger.size = sizeof(ledger);
 		}
-		change(ledger, entry_of(ledger, this_cluster()), arg);
-		(void) !pwrite(fd, ledger, sizeof(*ledger), 0);
+		change(&ledger, entry_of(&ledger, this_cluster()), arg);
+		(void) !pwrite(fd, &ledger, sizeof(ledger), 0);
 		break;
 	}
-	pfree(ledger);
 	if (lock >= 0)
 		close(lock);
 	if (fd >= 0)
 		close(fd);
 }
 
-/* whether the process exists and belongs to that user */
-static bool
-is_alive(int64 pid, uid_t uid)
+/* the start of a process of that user; 0 when there is none */
+static int64
+start_of(int64 pid, uid_t uid)
 {
 	char		path[64];
+	char		line[1024];
+	const char *p;
 	struct stat st;
+	ssize_t		n;
+	int			fd;
 
 	if (pid <= 0 || pid > PG_INT32_MAX)
-		return false;
+		return 0;
 	snprintf(path, sizeof(path), "/proc/%d", (int) pid);
-	return stat(path, &st) == 0 && st.st_uid == uid;
+	if (stat(path, &st) != 0 || st.st_uid != uid)
+		return 0;
+	strlcat(path, "/stat", sizeof(path));
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	n = read(fd, line, sizeof(line) - 1);
+	close(fd);
+	line[Max(n, 0)] = '\0';
+	/* field 22; the second one, the command, may contain spaces and parentheses */
+	p = strrchr(line, ')');
+	for (int field = 2; p != NULL && field < 22; field++)
+		p = strchr(p + 1, ' ');
+	return p != NULL ? strtoll(p, NULL, 10) : 0;
+}
+
+static bool
+is_alive(const ProcessId *process, uid_t uid)
+{
+	return process->started != 0 && start_of(process->pid, uid) == process->started;
+}
+
+static ProcessId
+process_id(pid_t pid)
+{
+	return (ProcessId) {pid, start_of(pid, geteuid())};
 }
 
 /* --- other users' ledgers --- */
@@ -239,7 +276,7 @@ is_alive(int64 pid, uid_t uid)
 static void
 look_at_others(void (*look) (const Ledger *ledger, uid_t uid, void *arg), void *arg)
 {
-	Ledger	   *ledger = palloc(sizeof(Ledger));
+	Ledger		ledger;
 	DIR		   *dir = opendir(SHM);
 	struct dirent *entry;
 
@@ -259,13 +296,12 @@ look_at_others(void (*look) (const Ledger *ledger, uid_t uid, void *arg), void *
 		fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 		if (fd < 0)
 			continue;
-		if (is_sound(fd, (uid_t) uid, S_IWGRP | S_IWOTH) && read_ledger(fd, ledger))
-			look(ledger, (uid_t) uid, arg);
+		if (is_trusted_file(fd, (uid_t) uid, S_IWGRP | S_IWOTH) && read_ledger(fd, &ledger))
+			look(&ledger, (uid_t) uid, arg);
 		close(fd);
 	}
 	if (dir != NULL)
 		closedir(dir);
-	pfree(ledger);
 }
 
 /* --- the turn --- */
@@ -276,9 +312,9 @@ claim(Ledger *ledger, Entry *mine, void *arg)
 	const HostTurn *turn = arg;
 
 	mine->claimed_at = turn->claimed ? turn->since : 0;
-	mine->pid = MyProcPid;
+	mine->claimer = process_id(MyProcPid);
 	mine->holds = turn->taken;
-	mine->postmaster = PostmasterPid;
+	mine->postmaster = process_id(PostmasterPid);
 	mine->at = (int64) time(NULL);
 	strlcpy(mine->directory, DataDir, sizeof(mine->directory));
 }
@@ -287,7 +323,7 @@ static void
 note_ahead(HostTurn *turn, const Entry *entry)
 {
 	turn->ahead_since = entry->claimed_at;
-	turn->pid = (int32) entry->pid;
+	turn->pid = (int32) entry->claimer.pid;
 	strlcpy(turn->directory, entry->directory, sizeof(turn->directory));
 }
 
@@ -296,7 +332,7 @@ static void
 find_holder(const Ledger *ledger, HostTurn *turn)
 {
 	for (int i = 0; i < CLUSTERS; i++)
-		if (ledger->entries[i].holds && is_alive(ledger->entries[i].pid, geteuid()))
+		if (ledger->entries[i].holds && is_alive(&ledger->entries[i].claimer, geteuid()))
 			note_ahead(turn, &ledger->entries[i]);
 }
 
@@ -310,7 +346,7 @@ find_ahead(const Ledger *ledger, uid_t uid, void *arg)
 	{
 		const Entry *entry = &ledger->entries[i];
 
-		if (entry->claimed_at > 0 && is_alive(entry->pid, uid) &&
+		if (entry->claimed_at > 0 && is_alive(&entry->claimer, uid) &&
 			(turn->ahead_since == 0 || entry->claimed_at < turn->ahead_since))
 			note_ahead(turn, entry);
 	}
@@ -320,7 +356,7 @@ bool
 host_turn_take(HostTurn *turn, int foreign_wait)
 {
 	int			fd = open_own(".lock", 0600);
-	Ledger	   *ledger;
+	Ledger		ledger;
 
 	/* without a lock file the clusters cannot be coordinated */
 	if (fd < 0)
@@ -336,10 +372,8 @@ host_turn_take(HostTurn *turn, int foreign_wait)
 	turn->directory[0] = '\0';
 	if (!lock_byte(fd, LOCK_TURN))
 	{
-		ledger = palloc(sizeof(Ledger));
-		if (read_own(ledger))
-			find_holder(ledger, turn);
-		pfree(ledger);
+		if (read_own(&ledger))
+			find_holder(&ledger, turn);
 		close(fd);
 		return false;
 	}
@@ -354,6 +388,7 @@ host_turn_take(HostTurn *turn, int foreign_wait)
 		}
 	}
 	turn->fd = fd;
+	ReserveExternalFD();
 	turn->taken = true;
 	change_ledger(claim, turn);
 	return true;
@@ -370,7 +405,10 @@ host_turn_end(HostTurn *turn)
 		change_ledger(claim, turn);
 	}
 	if (taken)
+	{
 		close(turn->fd);
+		ReleaseExternalFD();
+	}
 }
 
 /* --- the memory --- */
@@ -387,7 +425,7 @@ add_bytes(const Ledger *ledger, uid_t uid, void *arg)
 		const Entry *entry = &ledger->entries[i];
 
 		if (entry->cluster != 0 && entry->cluster != me && entry->at >= oldest &&
-			is_alive(entry->postmaster, uid))
+			is_alive(&entry->postmaster, uid))
 			*bytes += Min(entry->bytes, PG_UINT64_MAX - *bytes);
 	}
 }
@@ -395,12 +433,11 @@ add_bytes(const Ledger *ledger, uid_t uid, void *arg)
 void
 host_others_bytes(uint64 *own_user, uint64 *other_users)
 {
-	Ledger	   *ledger = palloc(sizeof(Ledger));
+	Ledger		ledger;
 
 	*own_user = *other_users = 0;
-	if (read_own(ledger))
-		add_bytes(ledger, geteuid(), own_user);
-	pfree(ledger);
+	if (read_own(&ledger))
+		add_bytes(&ledger, geteuid(), own_user);
 	look_at_others(add_bytes, other_users);
 }
 
@@ -415,9 +452,11 @@ note_bytes(Ledger *ledger, Entry *mine, void *arg)
 {
 	const Noted *noted = arg;
 	int64		now = (int64) time(NULL);
+	ProcessId	postmaster = process_id(PostmasterPid);
 
 	/* earlier blocks no longer count after REMEMBERED_SECONDS or a restart of the server */
-	if (mine->postmaster != PostmasterPid || mine->at < now - REMEMBERED_SECONDS)
+	if (memcmp(&mine->postmaster, &postmaster, sizeof(postmaster)) != 0 ||
+		mine->at < now - REMEMBERED_SECONDS)
 		mine->bytes = 0;
 	/* a job that restores a part leaves the rest as it is */
 	if (noted->add)
@@ -425,7 +464,7 @@ note_bytes(Ledger *ledger, Entry *mine, void *arg)
 	else
 		mine->bytes = Max(mine->bytes, noted->bytes);
 	mine->at = now;
-	mine->postmaster = PostmasterPid;
+	mine->postmaster = postmaster;
 }
 
 void
@@ -441,17 +480,16 @@ host_note_bytes(uint64 bytes, bool add)
 bool
 host_device_speed(dev_t device, struct pc_speed *speed)
 {
-	Ledger	   *ledger = palloc(sizeof(Ledger));
+	Ledger		ledger;
 	bool		known = false;
 
-	if (read_own(ledger))
+	if (read_own(&ledger))
 		for (int i = 0; i < DEVICES && !known; i++)
-			if (ledger->devices[i].device == (uint64) device && device != 0)
+			if (ledger.devices[i].device == (uint64) device && device != 0)
 			{
-				*speed = ledger->devices[i].speed;
+				*speed = ledger.devices[i].speed;
 				known = speed->requests >= 1 && speed->bytes >= 1;
 			}
-	pfree(ledger);
 	return known;
 }
 

@@ -13,7 +13,11 @@
 #include "postmaster/bgworker.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
+#include "utils/guc.h"
 #include "utils/wait_event.h"
+
+/* how long a worker waits for a lock */
+#define LOCK_TIMEOUT_SETTING "2s"
 
 void
 sleep_or_wake(long microseconds, uint32 wait_event)
@@ -83,6 +87,14 @@ listen_to_signals(void)
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGINT, StatementCancelHandler);
 	BackgroundWorkerUnblockSignals();
+}
+
+void
+connect_to_database(Oid database)
+{
+	SetConfigOption("lock_timeout", LOCK_TIMEOUT_SETTING, PGC_SUSET, PGC_S_OVERRIDE);
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
+	compat_no_transaction_timeout();
 }
 
 void

@@ -31,6 +31,13 @@ extern void session_blocked(void *arg, bool begins);
 /* Makes a background worker handle SIGTERM and SIGINT as a session does. */
 extern void listen_to_signals(void);
 
+/*
+ * Connects a background worker to a database, also to one that does not accept connections.  An
+ * error when another session locks the database for long, as ALTER DATABASE does until its
+ * transaction ends.
+ */
+extern void connect_to_database(Oid database);
+
 /* CHECK_FOR_INTERRUPTS() as a function. */
 extern void check_for_interrupts(void);
 

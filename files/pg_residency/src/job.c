@@ -6,9 +6,11 @@
 #include <sys/prctl.h>
 
 #include "miscadmin.h"
+#include "postmaster/bgworker.h"
 #include "storage/ipc.h"
-#include "storage/lwlock.h"
 #include "storage/pmsignal.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -106,6 +108,18 @@ run_progress(void *arg, uint32 blocks)
 	((Run *) arg)->job.arriving += blocks;
 }
 
+/* Writes the first state after JOB_STARTING, for which the session that started the job waits. */
+static void
+write_begun(Run *run)
+{
+	PGPROC	   *starter;
+
+	job_write(run->fd, &run->job);
+	starter = BackendPidGetProc(MyBgworkerEntry->bgw_notify_pid);
+	if (starter != NULL)
+		SetLatch(&starter->procLatch);
+}
+
 /* --- the job --- */
 
 /*
@@ -143,7 +157,7 @@ take_host(Run *run)
 		{
 			run->job.state = JOB_WAITING;
 			strlcpy(run->job.message, message, sizeof(run->job.message));
-			job_write(run->fd, &run->job);
+			write_begun(run);
 		}
 		if (run_wait(run, 100000))
 			return;
@@ -185,7 +199,7 @@ begin_run(Run *run, int number)
 }
 
 static void
-work_off(Run *run)
+restore(Run *run)
 {
 	const JobSettings *settings = &run->job.settings;
 
@@ -199,14 +213,41 @@ work_off(Run *run)
 	allowance_begin(&run->control.allowance, (uint64) settings->budget, (uint64) settings->rate,
 					settings->max_io_pressure);
 	note_resources(run);
-	job_write(run->fd, &run->job);
+	write_begun(run);
 	restore_segments(run);
+	/* a worker for shared buffers may wait for a lock: other clusters restore meanwhile */
+	host_turn_end(&run->turn);
 	if (settings->shared_buffers && job_is_alive(&run->job))
 		restore_buffers(run);
 	if (settings->hold_until != 0 && job_is_alive(&run->job))
 		hold_restored(run);
 	if (job_is_alive(&run->job))
 		run->job.state = JOB_DONE;
+}
+
+/*
+ * An ERROR ends the worker.  The state is written first and without allocating memory, which may be
+ * what is missing.
+ */
+static void
+record_error(Run *run)
+{
+	/* the session that started the job has abandoned it and removed its files */
+	if (!job_exists(run->job.job))
+		proc_exit(0);
+	if (QueryCancelPending || geterrcode() == ERRCODE_QUERY_CANCELED)
+		end_job(run, JOB_CANCELED, CANCELED);
+	else if (geterrcode() == ERRCODE_OUT_OF_MEMORY)
+		end_job(run, JOB_FAILED, "out of memory");
+	else
+	{
+		MemoryContextSwitchTo(run->context);
+		end_job(run, JOB_FAILED, CopyErrorData()->message);
+	}
+	run->job.finished_at = GetCurrentTimestamp();
+	(void) job_try_write(run->fd, &run->job);
+	host_turn_end(&run->turn);
+	job_forget_plan(run->job.job);
 }
 
 /* a process that ends early, by FATAL, marks its job as interrupted */
@@ -241,24 +282,12 @@ job_run(int number)
 	before_shmem_exit(end_by_exit, PointerGetDatum(run));
 	PG_TRY();
 	{
-		work_off(run);
+		restore(run);
 	}
 	PG_CATCH();
 	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		/* the starter abandoned the job meanwhile and removed its files */
-		if (!job_exists(number))
-			proc_exit(0);
-		EmitErrorReport();
-		error = CopyErrorData();
-		FlushErrorState();
-		LWLockReleaseAll();
-		if (QueryCancelPending || error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			end_job(run, JOB_CANCELED, CANCELED);
-		else
-			end_job(run, JOB_FAILED, error->message);
+		record_error(run);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	/* The request has been handled, but ereport() checks for interrupts and would find it again. */

@@ -99,7 +99,7 @@ drop_passed_through(const struct sf_segment *segment, uint8 *buffers)
 
 /* `left`: the database's buffers were skipped, so they do not count as wanted */
 static void
-settle_buffers(Run *run, int n, int64 before, bool left)
+count_buffers_after(Run *run, int n, int64 before, bool left)
 {
 	const struct sf_segment *planned = &run->plan[n];
 	JobSegment	segment;
@@ -208,6 +208,6 @@ restore_buffers(Run *run)
 	left = fill_databases(run);
 	for (int i = 0; i < run->job.segments && !run_must_end(run); i++)
 		if (has_buffers(&run->plan[i]))
-			settle_buffers(run, i, before[i], list_member_oid(left, run->plan[i].database));
+			count_buffers_after(run, i, before[i], list_member_oid(left, run->plan[i].database));
 	pfree(before);
 }

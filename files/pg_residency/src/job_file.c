@@ -387,6 +387,8 @@ job_open(int number)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not open file \"%s\": %m", path)));
+	if (fd >= 0)
+		ReserveExternalFD();
 	return fd;
 }
 

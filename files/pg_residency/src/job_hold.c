@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "miscadmin.h"
-#include "storage/lwlock.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -151,45 +150,22 @@ note_error(Hold *hold, int rc, const char *action)
 }
 
 /*
- * Blocks that may be loaded now; 0 and a message if that cannot be found out.  What is held already
- * is file cache, which the kernel counts as available, and the mapped part of it as active.
+ * Blocks that may be loaded now.  What is held already is file cache, which the kernel counts as
+ * available, and the mapped part of it as active.
  */
 static int64
 measure_room(Run *run)
 {
-	volatile uint64 room = 0;
+	struct pc_memory memory;
+	uint64		others;
+	uint64		taken;
+	uint64		room;
 
-	PG_TRY();
-	{
-		struct pc_memory memory;
-		uint64		others;
-		uint64		taken;
-
-		measure_memory(&memory, &others);
-		taken = memory.dirty + memory.reserve + others + Max(memory.hot, (uint64) run->hold->kept);
-		room = memory.available > taken ? memory.available - taken : 0;
-		if (memory.free > memory.reserve)
-			room = Max(room, memory.free - memory.reserve);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(run->context);
-		error = CopyErrorData();
-		FlushErrorState();
-		LWLockReleaseAll();
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-		{
-			/* the next check finds it again */
-			QueryCancelPending = true;
-			InterruptPending = true;
-		}
-		else if (run->hold->error[0] == '\0')
-			strlcpy(run->hold->error, error->message, sizeof(run->hold->error));
-		FreeErrorData(error);
-	}
-	PG_END_TRY();
+	measure_memory(&memory, &others);
+	taken = memory.dirty + memory.reserve + others + Max(memory.hot, (uint64) run->hold->kept);
+	room = memory.available > taken ? memory.available - taken : 0;
+	if (memory.free > memory.reserve)
+		room = Max(room, memory.free - memory.reserve);
 	return (int64) Min(room / BLCKSZ, (uint64) PG_INT64_MAX);
 }
 
@@ -349,8 +325,7 @@ hold_restored(Run *run)
 	if (is_over(run))
 		return;
 	strlcpy(message, run->job.message, sizeof(message));
-	/* the other clusters of the host restore meanwhile; the time limit was the restore's */
-	host_turn_end(&run->turn);
+	/* the time limit was the restore's */
 	run->deadline = 0;
 	/* others work now, whatever the restore was allowed */
 	run->window = pc_gentle;

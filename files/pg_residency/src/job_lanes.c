@@ -3,7 +3,7 @@
  *
  * Each device has a lane: a queue of segments under a window of its own, which waits for no other
  * lane.  Several segments of a lane are begun side by side, because small ones would leave only one
- * request in the window.  An error at a segment fails only that segment's blocks, not the job.
+ * request in the window.  A segment that cannot be read fails, not the job.
  */
 #include "job_lanes.h"
 
@@ -11,136 +11,74 @@
 
 #include "miscadmin.h"
 #include "storage/fd.h"
-#include "storage/lwlock.h"
 #include "utils/memutils.h"
 
 /* newly resident blocks after which the host's ledger is updated, besides the update at the end */
 #define NOTE_BLOCKS ((16 * 1024 * 1024) / BLCKSZ)
 
-/* returns the error just caught, and releases what it left behind of the segment */
-static ErrorData *
-take_error(Begun *begun)
-{
-	ErrorData  *error;
+/* files open besides those of the segments begun */
+#define OTHER_FILES 4
 
-	MemoryContextSwitchTo(begun->context);
-	error = CopyErrorData();
-	FlushErrorState();
-	LWLockReleaseAll();
-	if (begun->work != NULL)
-		abandon_segment(begun->work);
-	begun->work = NULL;
-	return error;
-}
-
-/* Counts the segment's blocks as failed.  The log has every error, the job's message the first. */
+/* The log has every segment that could not be read, the job's message the first. */
 static void
-record_error(Run *run, Begun *begun, const ErrorData *error)
+note_failure(Run *run, const BegunSegment *begun)
 {
-	SegmentOutcome *outcome = &begun->segment.outcome;
-	int64		wanted = outcome->wanted;
+	const SegmentOutcome *outcome = &begun->segment.outcome;
+	char		path[MAXPGPATH];
+	char		message[sizeof(run->job.message)];
 
-	/* a cancel request is no error of the segment: the next check finds it again */
-	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-	{
-		QueryCancelPending = true;
-		InterruptPending = true;
-		outcome->reason = REASON_ENDED;
+	if (outcome->reason != REASON_KERNEL && outcome->reason != REASON_DAMAGED)
 		return;
-	}
-	memset(outcome, 0, sizeof(*outcome));
-	outcome->wanted = outcome->failed = wanted;
-	outcome->reason = REASON_ERROR;
-	ereport(LOG,
-			(errmsg("could not restore a segment (job %d): %s", run->job.job, error->message)));
+	segment_path(&begun->segment.id, path);
+	snprintf(message, sizeof(message), "could not restore file \"%s\": %s", path,
+			 outcome_reason(outcome));
+	ereport(LOG, (errmsg_internal("%s", message)));
 	if (run->job.message[0] == '\0')
-		strlcpy(run->job.message, error->message, sizeof(run->job.message));
-}
-
-/* false when the server is out of descriptors and segments already begun hold some */
-static bool
-begin_or_record(Run *run, Begun *begun, bool others)
-{
-	MemoryContext before = MemoryContextSwitchTo(begun->context);
-	volatile bool begun_it = true;
-	SegmentOutcome planned = begun->segment.outcome;
-
-	PG_TRY();
-	{
-		begin_segment(&run->plan[begun->n], &run->control, &begun->segment.outcome, &begun->work);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error = take_error(begun);
-
-		begun->segment.outcome = planned;
-		if (error->sqlerrcode == ERRCODE_INSUFFICIENT_RESOURCES && others)
-			begun_it = false;
-		else
-			record_error(run, begun, error);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(before);
-	return begun_it;
+		strlcpy(run->job.message, message, sizeof(run->job.message));
 }
 
 static void
-finish_or_record(Run *run, Begun *begun)
+begin(Run *run, BegunSegment *begun)
 {
 	MemoryContext before = MemoryContextSwitchTo(begun->context);
 
+	begun->work = begin_segment(&run->plan[begun->n], &run->control, &begun->segment.outcome);
+	MemoryContextSwitchTo(before);
+}
+
+static void
+finish(Run *run, BegunSegment *begun)
+{
 	if (begun->work != NULL)
 	{
-		PG_TRY();
-		{
-			finish_segment(begun->work);
-		}
-		PG_CATCH();
-		{
-			record_error(run, begun, take_error(begun));
-		}
-		PG_END_TRY();
+		MemoryContext before = MemoryContextSwitchTo(begun->context);
+
+		finish_segment(begun->work);
 		begun->work = NULL;
+		MemoryContextSwitchTo(before);
 	}
-	MemoryContextSwitchTo(before);
+	note_failure(run, begun);
 }
 
-static bool
-send_or_record(Run *run, Begun *begun, bool wait)
+/* the segments begun on all devices */
+static int
+count_begun(const Run *run)
 {
-	MemoryContext before = MemoryContextSwitchTo(begun->context);
-	volatile bool sent = true;
+	int			n = 0;
 
-	PG_TRY();
-	{
-		sent = send_segment(begun->work, wait);
-	}
-	PG_CATCH();
-	{
-		record_error(run, begun, take_error(begun));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(before);
-	return sent;
-}
-
-static bool
-any_begun(const Run *run)
-{
 	for (int i = 0; i < run->nlanes; i++)
-		if (run->lanes[i].count > 0)
-			return true;
-	return false;
+		n += run->lanes[i].count;
+	return n;
 }
 
 /* completes the oldest segment begun, and records its outcome */
 static void
 finish_oldest(Run *run, Lane *lane)
 {
-	Begun	   *begun = &lane->begun[lane->first];
+	BegunSegment *begun = &lane->begun[lane->first];
 	SegmentOutcome *outcome = &begun->segment.outcome;
 
-	finish_or_record(run, begun);
+	finish(run, begun);
 	/* a table became unlogged meanwhile: its wanted blocks are gone */
 	outcome->gone += begun->wanted - outcome->wanted;
 	outcome->wanted = begun->wanted;
@@ -148,7 +86,7 @@ finish_oldest(Run *run, Lane *lane)
 	lane->count--;
 	outcome_add(&run->job.total, outcome);
 	/* the rest has arrived for segments begun later */
-	run->job.arriving = any_begun(run) ? Max(run->job.arriving - outcome->loaded, 0) : 0;
+	run->job.arriving = count_begun(run) > 0 ? Max(run->job.arriving - outcome->loaded, 0) : 0;
 	run->job.segments_done++;
 	begun->segment.done = true;
 	job_write_segment(run->fd, begun->n, &begun->segment);
@@ -179,7 +117,7 @@ make_lanes(Run *run)
 	while ((entry = ReadDir(dir, "pg_tblspc")) != NULL)
 	{
 		char		path[MAXPGPATH];
-		Elsewhere  *elsewhere;
+		TablespaceLane *other;
 		Device	   *device;
 		int			lane = 0;
 
@@ -193,9 +131,9 @@ make_lanes(Run *run)
 			run->lanes[run->nlanes++].device = device;
 		if (lane == 0)
 			continue;
-		elsewhere = palloc(sizeof(Elsewhere));
-		*elsewhere = (Elsewhere) {(Oid) strtoul(entry->d_name, NULL, 10), lane};
-		run->elsewhere = lappend(run->elsewhere, elsewhere);
+		other = palloc(sizeof(TablespaceLane));
+		*other = (TablespaceLane) {(Oid) strtoul(entry->d_name, NULL, 10), lane};
+		run->tablespace_lanes = lappend(run->tablespace_lanes, other);
 	}
 	FreeDir(dir);
 }
@@ -205,12 +143,12 @@ lane_of(Run *run, const JobSegment *segment)
 {
 	ListCell   *cell;
 
-	foreach(cell, run->elsewhere)
+	foreach(cell, run->tablespace_lanes)
 	{
-		const Elsewhere *elsewhere = lfirst(cell);
+		const TablespaceLane *other = lfirst(cell);
 
-		if (elsewhere->tablespace == segment->id.tablespace)
-			return &run->lanes[elsewhere->lane];
+		if (other->tablespace == segment->id.tablespace)
+			return &run->lanes[other->lane];
 	}
 	return &run->lanes[0];
 }
@@ -226,7 +164,7 @@ typedef enum BeginResult
 static BeginResult
 begin_next(Run *run, Lane *lane)
 {
-	Begun	   *begun = &lane->begun[(lane->first + lane->count) % SIDE_BY_SIDE];
+	BegunSegment *begun = &lane->begun[(lane->first + lane->count) % SIDE_BY_SIDE];
 
 	do
 	{
@@ -240,11 +178,23 @@ begin_next(Run *run, Lane *lane)
 			AllocSetContextCreate(run->context, "residency segment", ALLOCSET_DEFAULT_SIZES);
 	begun->work = NULL;
 	begun->wanted = begun->segment.outcome.wanted;
-	if (begun->wanted > 0 && !begin_or_record(run, begun, any_begun(run)))
+	if (begun->wanted > 0)
 	{
-		MemoryContextReset(begun->context);
-		lane->next = begun->n;
-		return BEGIN_LATER;
+		/* OpenTransientFile() raises an error beyond a third of the server's descriptors */
+		bool		few = count_begun(run) >= max_safe_fds / 3 - OTHER_FILES;
+
+		if (!few)
+		{
+			begin(run, begun);
+			few = begun->segment.outcome.reason == REASON_KERNEL && count_begun(run) > 0 &&
+				(begun->segment.outcome.error == EMFILE || begun->segment.outcome.error == ENFILE);
+		}
+		if (few)
+		{
+			MemoryContextReset(begun->context);
+			lane->next = begun->n;
+			return BEGIN_LATER;
+		}
 	}
 	lane->count++;
 	return BEGIN_DONE;
@@ -278,10 +228,10 @@ fill_lane(Run *run, Lane *lane)
 
 	while (!run_must_end(run))
 	{
-		Begun *newest =
+		BegunSegment *newest =
 			&lane->begun[(lane->first + lane->count - 1 + SIDE_BY_SIDE) % SIDE_BY_SIDE];
 
-		if (lane->count > 0 && newest->work != NULL && !send_or_record(run, newest, wait))
+		if (lane->count > 0 && newest->work != NULL && !send_segment(newest->work, wait))
 			return true;
 		/* segments that have arrived completely need no place in the ring */
 		while (lane->count > 0 && (lane->begun[lane->first].work == NULL ||
@@ -332,14 +282,14 @@ restore_segments(Run *run)
 void
 restore_again(Run *run, int n, JobSegment *segment)
 {
-	Begun		begun = {.n = n, .wanted = segment->outcome.wanted, .segment = *segment};
+	BegunSegment begun = {.n = n, .wanted = segment->outcome.wanted, .segment = *segment};
 	SegmentOutcome *o = &begun.segment.outcome;
 	SegmentOutcome before = segment->outcome;
 
 	begun.context =
 		AllocSetContextCreate(run->context, "residency segment", ALLOCSET_DEFAULT_SIZES);
-	(void) begin_or_record(run, &begun, false);
-	finish_or_record(run, &begun);
+	begin(run, &begun);
+	finish(run, &begun);
 	o->gone += begun.wanted - o->wanted;
 	o->wanted = begun.wanted;
 	o->loaded += before.loaded;

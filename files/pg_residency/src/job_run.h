@@ -15,30 +15,30 @@
 #define SIDE_BY_SIDE 32
 
 /* a segment whose restore was begun */
-typedef struct Begun
+typedef struct BegunSegment
 {
 	int			n;				/* index in the plan */
 	int64		wanted;			/* according to the plan */
 	JobSegment	segment;
 	SegmentWork *work;			/* NULL when it is complete */
 	MemoryContext context;
-} Begun;
+} BegunSegment;
 
 typedef struct Lane
 {
 	Device	   *device;
 	int			next;			/* index in the plan of the next segment to examine */
-	Begun		begun[SIDE_BY_SIDE];	/* a ring, the oldest first */
+	BegunSegment begun[SIDE_BY_SIDE];	/* a ring, the oldest first */
 	int			first;
 	int			count;
 } Lane;
 
 /* the lane of a tablespace on another device than the first lane's */
-typedef struct Elsewhere
+typedef struct TablespaceLane
 {
 	Oid			tablespace;
 	int			lane;
-} Elsewhere;
+} TablespaceLane;
 
 typedef struct Hold Hold;
 
@@ -58,7 +58,7 @@ typedef struct Run
 	TimestampTz written_at;
 	Lane		lanes[MAX_DEVICES]; /* the first is the data directory's */
 	int			nlanes;
-	List	   *elsewhere;		/* Elsewhere *, tablespaces of the other lanes */
+	List	   *tablespace_lanes;	/* TablespaceLane *, tablespaces of the other lanes */
 	int64		noted;			/* resident blocks recorded in the host's ledger */
 	uint32		wait_event;
 	MemoryContext context;

@@ -54,7 +54,7 @@ residency_cancel(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(true);
 }
 
-#define JOB_COLUMNS 35
+#define JOB_COLUMNS 34
 
 /* what the host has reclaimed of it, from the beginning of the hold to the last count */
 static int64
@@ -96,42 +96,41 @@ job_values(const Job *job, Datum *values, bool *nulls)
 	values[7] = Int32GetDatum(job->segments);
 	values[8] = Int32GetDatum(job->segments_done);
 	values[9] = Int64GetDatum(job->wanted);
-	values[10] = Int64GetDatum(job->wanted);
-	values[11] = Int64GetDatum(total->resident);
-	values[12] = Int64GetDatum(total->loaded + job->arriving);
-	values[13] = Int64GetDatum(total->extra);
-	values[14] = Int64GetDatum(total->over_budget);
-	values[15] = Int64GetDatum(total->gone);
-	values[16] = Int64GetDatum(total->failed);
-	values[17] = Int64GetDatum(job->budget_bytes);
-	values[18] = Int64GetDatum(job->settings.rate);
-	nulls[18] = job->settings.rate == 0;
-	values[19] = Int32GetDatum(job->settings.time_limit);
-	nulls[19] = job->settings.time_limit == 0;
-	values[20] = Int64GetDatum(job->buffers_wanted);
-	values[21] = Int64GetDatum(job->buffers_resident);
-	values[22] = Int64GetDatum(Max(job->buffers_resident - job->buffers_before, 0));
-	nulls[20] = nulls[21] = nulls[22] = !job->settings.shared_buffers;
-	nulls[23] = job->message[0] == '\0';
+	values[10] = Int64GetDatum(total->resident);
+	values[11] = Int64GetDatum(total->loaded + job->arriving);
+	values[12] = Int64GetDatum(total->extra);
+	values[13] = Int64GetDatum(total->over_budget);
+	values[14] = Int64GetDatum(total->gone);
+	values[15] = Int64GetDatum(total->failed);
+	values[16] = Int64GetDatum(job->budget_bytes);
+	values[17] = Int64GetDatum(job->settings.rate);
+	nulls[17] = job->settings.rate == 0;
+	values[18] = Int32GetDatum(job->settings.time_limit);
+	nulls[18] = job->settings.time_limit == 0;
+	values[19] = Int64GetDatum(job->buffers_wanted);
+	values[20] = Int64GetDatum(job->buffers_resident);
+	values[21] = Int64GetDatum(Max(job->buffers_resident - job->buffers_before, 0));
+	nulls[19] = nulls[20] = nulls[21] = !job->settings.shared_buffers;
+	nulls[22] = job->message[0] == '\0';
 	/* the message may be translated, with characters that this database's encoding lacks */
-	values[23] = nulls[23] ? (Datum) 0 : PointerGetDatum(names_text(job->message));
-	values[24] = Int64GetDatum(settled);
+	values[22] = nulls[22] ? (Datum) 0 : PointerGetDatum(names_text(job->message));
+	values[23] = Int64GetDatum(settled);
 	/* unknown before the first request */
-	nulls[25] = nulls[26] = nulls[27] = job->io_class == IO_NOTHING;
-	values[25] = CStringGetTextDatum(io_class_name(job->io_class));
-	nulls[26] |= job->scheduler[0] == '\0';
-	values[26] = CStringGetTextDatum(job->scheduler);
-	values[27] = Int64GetDatum(job->window_bytes);
-	values[28] = TimestampTzGetDatum(job->settings.hold_until);
-	nulls[28] = job->settings.hold_until == 0;
-	values[29] = TimestampTzGetDatum(job->held_since);
-	values[30] = TimestampTzGetDatum(job->counted_at);
-	values[31] = Int64GetDatum(job->reclaimed);
-	values[32] = Int64GetDatum(job->brought_back);
-	values[33] = Int64GetDatum(bytes_a_minute(job));
-	values[34] = Int64GetDatum(job->mapped_bytes);
-	nulls[29] = job->held_since == 0;
-	for (int i = 30; i < JOB_COLUMNS; i++)
+	nulls[24] = nulls[25] = nulls[26] = job->io_class == IO_NOTHING;
+	values[24] = CStringGetTextDatum(io_class_name(job->io_class));
+	nulls[25] |= job->scheduler[0] == '\0';
+	values[25] = CStringGetTextDatum(job->scheduler);
+	values[26] = Int64GetDatum(job->window_bytes);
+	values[27] = TimestampTzGetDatum(job->settings.hold_until);
+	nulls[27] = job->settings.hold_until == 0;
+	values[28] = TimestampTzGetDatum(job->held_since);
+	values[29] = TimestampTzGetDatum(job->counted_at);
+	values[30] = Int64GetDatum(job->reclaimed);
+	values[31] = Int64GetDatum(job->brought_back);
+	values[32] = Int64GetDatum(bytes_a_minute(job));
+	values[33] = Int64GetDatum(job->mapped_bytes);
+	nulls[28] = job->held_since == 0;
+	for (int i = 29; i < JOB_COLUMNS; i++)
 		nulls[i] = job->counted_at == 0;
 }
 
@@ -243,7 +242,7 @@ restore_here(const struct sf_segment *segment, SegmentOutcome *total)
 		CHECK_FOR_INTERRUPTS();
 		/* a stopped window cannot be used again */
 		memset(&control->devices, 0, sizeof(control->devices));
-		begin_segment(segment, control, total, &work);
+		work = begin_segment(segment, control, total);
 		if (work != NULL)
 			finish_segment(work);
 		loaded += total->loaded;
@@ -275,12 +274,4 @@ residency_restore_segment(PG_FUNCTION_ARGS)
 	host_note_bytes((uint64) outcome.loaded * BLCKSZ, true);
 	outcome_values(number, &outcome, values, nulls);
 	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
-}
-
-/* the name of residency_restore_segment() before 0.3.0 */
-PG_FUNCTION_INFO_V1(residency_restore);
-Datum
-residency_restore(PG_FUNCTION_ARGS)
-{
-	return residency_restore_segment(fcinfo);
 }

@@ -76,17 +76,21 @@ converted(const char *text, int from, int to)
 	return NULL;
 }
 
-static void
-put_text(StringInfo out, const char *s)
+char *
+names_utf8(const char *text)
 {
-	char	   *utf8 = converted(s != NULL ? s : "", GetDatabaseEncoding(), PG_UTF8);
-	size_t		length;
+	char	   *utf8 = converted(text, GetDatabaseEncoding(), PG_UTF8);
 
-	if (utf8 == NULL)
-		utf8 = ascii_only(s);
-	length = Min(strlen(utf8), PG_UINT16_MAX);
+	return utf8 != NULL ? utf8 : ascii_only(text);
+}
+
+static void
+put_text(StringInfo out, const char *utf8)
+{
+	size_t		length = utf8 != NULL ? Min(strlen(utf8), PG_UINT16_MAX) : 0;
+
 	put_number(out, length, 2);
-	appendBinaryStringInfo(out, utf8, (int) length);
+	appendBinaryStringInfo(out, utf8 != NULL ? utf8 : "", (int) length);
 }
 
 void
@@ -134,9 +138,15 @@ names_write(const StringInfo body, const char *temporary, const char *path, File
 char *
 names_read_body(const char *path, size_t *size)
 {
-	char	   *data = read_whole_file(path, size);
+	int			error;
+	char	   *data = try_read_whole_file(path, size, &error);
 	const uint8 *p = (uint8 *) data + 8;
 
+	errno = error;
+	if (error != 0)
+		ereport(WARNING,
+				(errcode_for_file_access(),
+				 errmsg("could not read file \"%s\": %m", path)));
 	if (data == NULL || *size < NAMES_HEAD || memcmp(data, NAMES_MAGIC, 8) != 0 ||
 		wire_get(&p, 4) != NAMES_VERSION ||
 		wire_get(&p, 4) != sf_crc32c(0, data + NAMES_HEAD, *size - NAMES_HEAD))

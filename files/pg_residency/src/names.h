@@ -40,7 +40,10 @@ typedef struct Names
 	int			count;
 } Names;
 
-/* Append to the body of a names file; texts are in this database's encoding. */
+/* The text, which is in this database's encoding, in UTF-8. */
+extern char *names_utf8(const char *text);
+
+/* Append to the body of a names file. */
 extern void names_put_database(StringInfo out, Oid oid, const char *name, const char *problem);
 extern void names_put_relation(StringInfo out, const NamedRelation *r);
 
@@ -48,7 +51,10 @@ extern void names_put_relation(StringInfo out, const NamedRelation *r);
 extern void names_write(const StringInfo body, const char *temporary, const char *path,
 						FileWriter write);
 
-/* The body of a names file; NULL when the file does not exist or has another format version. */
+/*
+ * The body of a names file; NULL when the file does not exist, has another format version or, with
+ * a WARNING, cannot be read.
+ */
 extern char *names_read_body(const char *path, size_t *size);
 
 extern Names *names_parse(const char *body, size_t size);

@@ -191,14 +191,14 @@ class_of(const Catalogs *c, Oid oid)
 	return OidIsValid(oid) ? hash_search(c->classes, &oid, HASH_FIND, NULL) : NULL;
 }
 
-/* schema.relation, quoted as in SQL */
+/* schema.relation, quoted as in SQL, in UTF-8 */
 static char *
 spelled(const Catalogs *c, const Class *class)
 {
 	NamedSpace *space = hash_search(c->spaces, &class->namespace, HASH_FIND, NULL);
 
-	return psprintf("%s.%s", space != NULL ? quote_identifier(NameStr(space->name)) : "?",
-					quote_identifier(NameStr(class->name)));
+	return names_utf8(psprintf("%s.%s", space != NULL ? quote_identifier(NameStr(space->name)) : "?",
+							   quote_identifier(NameStr(class->name))));
 }
 
 /*
@@ -291,7 +291,7 @@ database_name(char **name)
 	if (!HeapTupleIsValid(tuple))
 		return "the database was dropped";
 	form = (Form_pg_database) GETSTRUCT(tuple);
-	*name = pstrdup(NameStr(form->datname));
+	*name = names_utf8(NameStr(form->datname));
 	closed = !form->datallowconn;
 	ReleaseSysCache(tuple);
 	return closed ? "the database does not accept connections" : NULL;
@@ -375,8 +375,7 @@ pg_residency_names_main(Datum unused)
 	listen_to_signals();
 	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
 	/* a database that does not accept connections is only read for the reason */
-	BackgroundWorkerInitializeConnectionByOid(task.database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
-	compat_no_transaction_timeout();
+	connect_to_database(task.database);
 	MemoryContextSwitchTo(TopMemoryContext);
 	initStringInfo(&answer);
 	StartTransactionCommand();
@@ -569,7 +568,7 @@ static void gather_locked(const Oid *databases, int count, bool of_snapshot, con
 	}
 	PG_FINALLY();
 	{
-		close(lock);
+		residency_unlock(lock);
 	}
 	PG_END_TRY();
 }

@@ -102,7 +102,8 @@ wait_for_start(BackgroundWorkerHandle *handle, int number)
 			return true;
 		if (status == BGWH_STOPPED || status == BGWH_POSTMASTER_DIED || patience_is_over(until))
 			return false;
-		sleep_or_wake(10000, PG_WAIT_EXTENSION);
+		/* the worker sets the latch when it has begun, the postmaster when the worker has ended */
+		sleep_or_wake(1000000, PG_WAIT_EXTENSION);
 	}
 }
 
@@ -181,7 +182,7 @@ job_start(const RestorePlan *plan, const JobSettings *settings)
 	}
 	PG_FINALLY();
 	{
-		close(lock);
+		residency_unlock(lock);
 	}
 	PG_END_TRY();
 	return number;

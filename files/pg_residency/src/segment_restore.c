@@ -38,6 +38,8 @@ struct SegmentWork
 	uint8	   *want;
 	uint8	   *before;			/* in the page cache */
 	uint8	   *need;			/* wanted, and in neither cache */
+	uint8	   *after;			/* of the last look: in the page cache, */
+	uint8	   *missing;		/* and wanted, and in neither cache */
 	/* valid while it is loaded: */
 	RestoreControl *control;
 	Device	   *device;
@@ -92,26 +94,34 @@ outcome_reason(const SegmentOutcome *o)
 			return "the job ended before this segment was restored";
 		case REASON_KERNEL:
 			return strerror(o->error);
-		case REASON_ERROR:
-			return "an error was raised; see the server log";
+		case REASON_DAMAGED:
+			return "the snapshot is damaged";
 	}
 	return "unknown";
 }
 
+/* Counts all wanted blocks as failed; returns false. */
+static bool
+fail_segment(SegmentWork *work, OutcomeReason reason, int error)
+{
+	*work->outcome = (SegmentOutcome) {.wanted = work->outcome->wanted,
+		.failed = work->outcome->wanted, .reason = reason, .error = error};
+	return false;
+}
+
 /*
- * Maps the blocks in the page cache. cachestat(2) also counts pages that are still being read: so a
- * full file is accepted only after all requested pages have arrived.
+ * Maps the blocks in the page cache; returns 0 or a negative errno.  cachestat(2) also counts
+ * pages that are still being read: so a full file is accepted only after all requested pages have
+ * arrived.
  */
-static void
+static int
 map_segment(const SegmentWork *work, bool arrived, uint8 *map)
 {
 	enum pc_trust trust = !work->cachestat ? PC_MINCORE :
 		arrived ? PC_CACHESTAT : PC_CACHESTAT_COLD;
 	uint64		resident;
-	int			rc = pc_survey(work->fd, work->blocks, BLCKSZ, trust, map, &resident);
 
-	if (rc != 0)
-		report_kernel_error(rc, "read the residency of", work->path);
+	return pc_survey(work->fd, work->blocks, BLCKSZ, trust, map, &resident);
 }
 
 /* maps the wanted blocks in neither cache, given the map of the page cache; returns their number */
@@ -143,16 +153,15 @@ static bool
 open_work(SegmentWork *work, const struct sf_segment *segment)
 {
 	SegmentOutcome *outcome = work->outcome;
-	const char *wrong;
 	int64		needed;
+	int			rc;
 
 	memset(outcome, 0, sizeof(*outcome));
+	outcome->wanted = segment->wanted;
 	work->id = segment_id_of(segment);
 	work->want = new_map(segment->blocks);
-	wrong = sf_read_map(segment, work->want);
-	if (wrong != NULL)
-		elog(ERROR, "snapshot is damaged: %s", wrong);
-	outcome->wanted = segment->wanted;
+	if (sf_read_map(segment, work->want) != NULL)
+		return fail_segment(work, REASON_DAMAGED, 0);
 
 	/* the data of an unlogged relation is not gone on a standby: it never existed there */
 	if (work->id.fork != INIT_FORKNUM && RecoveryInProgress() && segment_is_unlogged(&work->id))
@@ -161,7 +170,9 @@ open_work(SegmentWork *work, const struct sf_segment *segment)
 		outcome->reason = REASON_UNLOGGED;
 		return false;
 	}
-	work->fd = segment_open(&work->id, work->path, &work->blocks);
+	work->fd = segment_try_open(&work->id, work->path, &work->blocks);
+	if (work->fd < 0 && errno != ENOENT)
+		return fail_segment(work, REASON_KERNEL, errno);
 	if (work->fd < 0)
 	{
 		outcome->gone = segment->wanted;
@@ -176,7 +187,9 @@ open_work(SegmentWork *work, const struct sf_segment *segment)
 	work->cachestat = cachestat_is_honest_for(&work->id, work->fd);
 	work->before = new_map(work->blocks);
 	work->need = new_map(work->blocks);
-	map_segment(work, false, work->before);
+	rc = map_segment(work, false, work->before);
+	if (rc != 0)
+		return fail_segment(work, REASON_KERNEL, -rc);
 	needed = find_needed(work, work->before, work->need);
 	outcome->resident = outcome->wanted - outcome->gone - needed;
 	return needed > 0;
@@ -208,6 +221,10 @@ close_work(SegmentWork *work)
 		pfree(work->before);
 	if (work->need)
 		pfree(work->need);
+	if (work->after)
+		pfree(work->after);
+	if (work->missing)
+		pfree(work->missing);
 	pfree(work);
 }
 
@@ -275,16 +292,6 @@ count_runs(const SegmentWork *work)
 		runs++;
 	}
 	return runs;
-}
-
-static Device *
-device_of(const SegmentWork *work, RestoreControl *control)
-{
-	struct stat st;
-
-	if (fstat(work->fd, &st) != 0)
-		report_kernel_error(-errno, "stat", work->path);
-	return device_numbered(&control->devices, st.st_dev);
 }
 
 /*
@@ -357,9 +364,9 @@ prepare_load(SegmentWork *work)
 
 /*
  * The file may have been truncated or dropped during the load: its missing blocks are gone.  An
- * unlinked file belongs to no relation, whatever is cached of it.
+ * unlinked file belongs to no relation, whatever is cached of it.  Returns 0 or a negative errno.
  */
-static void
+static int
 look_for_end(SegmentWork *work)
 {
 	SegmentOutcome *outcome = work->outcome;
@@ -367,15 +374,30 @@ look_for_end(SegmentWork *work)
 	uint32		blocks;
 
 	if (fstat(work->fd, &st) != 0)
-		report_kernel_error(-errno, "stat", work->path);
+		return -errno;
 	blocks = st.st_nlink == 0 ? 0 : (uint32) Min(st.st_size / BLCKSZ, work->blocks);
 	if (blocks == work->blocks)
-		return;
+		return 0;
 	for (uint32 b = pc_next(work->want, work->blocks, blocks, true); b < work->blocks;
 		 b = pc_next(work->want, work->blocks, b + 1, true))
 		outcome->gone++;
 	work->blocks = blocks;
 	outcome->reason = st.st_nlink == 0 ? REASON_FILE_GONE : REASON_FILE_SHORTER;
+	return 0;
+}
+
+/* Sets `after` and `missing` to the present state, and `lacking` to the missing blocks. */
+static bool
+look_again(SegmentWork *work, bool arrived, uint8 *after, uint8 *missing, int64 *lacking)
+{
+	int			rc = look_for_end(work);
+
+	if (rc == 0)
+		rc = map_segment(work, arrived, after);
+	if (rc != 0)
+		return fail_segment(work, REASON_KERNEL, -rc);
+	*lacking = find_needed(work, after, missing);
+	return true;
 }
 
 /*
@@ -383,18 +405,17 @@ look_for_end(SegmentWork *work)
  * shared buffers held at first and have displaced since.  Then counts.
  */
 static void
-settle(SegmentWork *work)
+load_missing(SegmentWork *work)
 {
 	SegmentOutcome *outcome = work->outcome;
 	Allowance  *allowance = &work->control->allowance;
-	uint8	   *after = new_map(work->blocks);
-	uint8	   *missing = new_map(work->blocks);
+	uint8	   *after = work->after = new_map(work->blocks);
+	uint8	   *missing = work->missing = new_map(work->blocks);
 	int64		lacking;
 	int			rc = work->rc < 0 ? work->rc : pc_finish(&work->device->flight, &work->file);
 
-	look_for_end(work);
-	map_segment(work, rc == 0, after);
-	lacking = find_needed(work, after, missing);
+	if (!look_again(work, rc == 0, after, missing, &lacking))
+		return;
 	for (int i = 0; i < TRIES && rc != PC_STOPPED && lacking > outcome->over_budget; i++)
 	{
 		/*
@@ -410,9 +431,8 @@ settle(SegmentWork *work)
 		outcome->over_budget = cut_to_budget(missing, work->blocks, left);
 		work->loader.gap_blocks = 0;
 		rc = pc_load(work->fd, missing, work->blocks, &work->loader);
-		look_for_end(work);
-		map_segment(work, rc == 0, after);
-		lacking = find_needed(work, after, missing);
+		if (!look_again(work, rc == 0, after, missing, &lacking))
+			return;
 	}
 
 	/* a block over budget may be resident now: read in a gap, or by a query */
@@ -429,26 +449,28 @@ settle(SegmentWork *work)
 		outcome->reason = rc < 0 ? REASON_KERNEL : REASON_RECLAIMED;
 	else if (outcome->over_budget > 0)
 		outcome->reason = REASON_OVER_BUDGET;
-	pfree(after);
-	pfree(missing);
 }
 
-void
+SegmentWork *
 begin_segment(const struct sf_segment *segment, RestoreControl *control,
-			  SegmentOutcome *outcome, SegmentWork **work)
+			  SegmentOutcome *outcome)
 {
-	*work = new_work(outcome);
-	if (open_work(*work, segment))
+	SegmentWork *work = new_work(outcome);
+	struct stat st;
+
+	if (open_work(work, segment))
 	{
-		(*work)->device = device_of(*work, control);
-		(*work)->control = control;
-		prepare_load(*work);
+		if (fstat(work->fd, &st) == 0)
+		{
+			work->device = device_numbered(&control->devices, st.st_dev);
+			work->control = control;
+			prepare_load(work);
+			return work;
+		}
+		fail_segment(work, REASON_KERNEL, errno);
 	}
-	else
-	{
-		close_work(*work);
-		*work = NULL;
-	}
+	close_work(work);
+	return NULL;
 }
 
 bool
@@ -469,12 +491,6 @@ segment_is_in_flight(const SegmentWork *work)
 void
 finish_segment(SegmentWork *work)
 {
-	settle(work);
-	close_work(work);
-}
-
-void
-abandon_segment(SegmentWork *work)
-{
+	load_missing(work);
 	close_work(work);
 }

@@ -22,9 +22,9 @@ typedef enum OutcomeReason
 	REASON_RECLAIMED,			/* read, but reclaimed by the kernel before the count */
 	REASON_ENDED,				/* the restore was ended */
 	REASON_KERNEL,				/* `error` has the errno */
-	REASON_ERROR				/* an error was raised; see the server log */
+	REASON_DAMAGED				/* the snapshot's map of the segment is damaged */
 } OutcomeReason;
-#define LAST_REASON REASON_ERROR
+#define LAST_REASON REASON_DAMAGED
 
 /*
  * The state of a segment or the outcome of its restore, in blocks.  After the restore, wanted =
@@ -76,15 +76,13 @@ typedef struct SegmentWork SegmentWork;
 extern void examine_segment(const struct sf_segment *segment, SegmentOutcome *outcome);
 
 /*
- * Begins the restore of a segment within the budget.  Sets `work` to NULL when nothing is missing,
- * and then the outcome is complete.  Otherwise send_segment() requests the missing blocks, and
- * finish_segment() completes the outcome.  Other segments may be begun meanwhile, so that small
- * segments keep a device busy.
- *
- * `work` is set as soon as it holds resources, for abandon_segment() after an error.
+ * Begins the restore of a segment within the budget.  Returns NULL when nothing is missing or the
+ * segment cannot be read, and then the outcome is complete.  Otherwise send_segment() requests the
+ * missing blocks, and finish_segment() completes the outcome.  Other segments may be begun
+ * meanwhile, so that small segments keep a device busy.
  */
-extern void begin_segment(const struct sf_segment *segment, RestoreControl *control,
-						  SegmentOutcome *outcome, SegmentWork **work);
+extern SegmentWork *begin_segment(const struct sf_segment *segment, RestoreControl *control,
+								  SegmentOutcome *outcome);
 
 /*
  * Requests the segment's missing blocks as far as the device's window has room; with `wait`, all of
@@ -100,8 +98,5 @@ extern bool segment_is_in_flight(const SegmentWork *work);
  * blocks loaded so far.
  */
 extern void finish_segment(SegmentWork *work);
-
-/* Releases the resources that an error left behind. */
-extern void abandon_segment(SegmentWork *work);
 
 #endif

@@ -68,12 +68,17 @@ open_file(const char *path, uint32 *blocks)
 }
 
 int
+segment_try_open(const SegmentId *id, char *path, uint32 *blocks)
+{
+	segment_path(id, path);
+	return open_file(path, blocks);
+}
+
+int
 segment_open(const SegmentId *id, char *path, uint32 *blocks)
 {
-	int			fd;
+	int			fd = segment_try_open(id, path, blocks);
 
-	segment_path(id, path);
-	fd = open_file(path, blocks);
 	if (fd < 0 && errno != ENOENT)
 		ereport(ERROR,
 				(errcode_for_file_access(),
@@ -89,13 +94,7 @@ segment_blocks_now(const SegmentId *id, uint32 *blocks)
 
 	segment_path(id, path);
 	if (stat(path, &st) != 0)
-	{
-		if (errno == ENOENT)
-			return false;
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not stat file \"%s\": %m", path)));
-	}
+		return false;
 	*blocks = (uint32) Min(st.st_size / BLCKSZ, RELSEG_SIZE);
 	return true;
 }
@@ -143,7 +142,7 @@ parse_file_name(const char *name, SegmentFile *file)
 		if (p[1] < '1' || p[1] > '9')
 			return false;
 		n = strtoul(p + 1, &end, 10);
-		if (errno != 0 || n > PG_UINT32_MAX)
+		if (errno != 0 || n > MaxBlockNumber / RELSEG_SIZE)
 			return false;
 		file->segment = (uint32) n;
 		p = end;
@@ -233,9 +232,30 @@ typedef struct Walk
 	void	   *arg;
 	DIR		   *dir;			/* open while a directory is read, */
 	int			fd;				/* and the file being visited, or -1 */
-	int			unreadable;		/* files without read permission */
-	char		example[MAXPGPATH]; /* the first of them */
+	int			skipped;		/* files and directories that could not be read */
+	char		example[MAXPGPATH]; /* the first of them, */
+	int			error;			/* and its errno */
 } Walk;
+
+/* notes a file or directory that cannot be read, with the reason in errno */
+static void
+note_skipped(Walk *walk, const char *path)
+{
+	if (walk->skipped++ > 0)
+		return;
+	walk->error = errno;
+	strlcpy(walk->example, path, sizeof(walk->example));
+}
+
+/* opens a directory; false when it was dropped meanwhile, or is skipped */
+static bool
+open_directory(Walk *walk, const char *dir)
+{
+	walk->dir = AllocateDir(dir);
+	if (walk->dir == NULL && errno != ENOENT)
+		note_skipped(walk, dir);
+	return walk->dir != NULL;
+}
 
 /* the relations' files in a directory, sorted */
 static SegmentFile *
@@ -246,9 +266,8 @@ list_files(Walk *walk, const char *dir, size_t *nfiles)
 	struct dirent *entry;
 
 	*nfiles = 0;
-	walk->dir = AllocateDir(dir);
-	if (walk->dir == NULL && errno == ENOENT)
-		return files;			/* dropped meanwhile */
+	if (!open_directory(walk, dir))
+		return files;
 	while ((entry = ReadDir(walk->dir, dir)) != NULL)
 	{
 		if (*nfiles == room)
@@ -263,13 +282,6 @@ list_files(Walk *walk, const char *dir, size_t *nfiles)
 }
 
 static void
-note_unreadable(Walk *walk, const char *path)
-{
-	if (walk->unreadable++ == 0)
-		strlcpy(walk->example, path, sizeof(walk->example));
-}
-
-static void
 visit_file(Walk *walk, const char *dir, const SegmentId *id, bool unlogged, int *honest)
 {
 	char		path[MAXPGPATH];
@@ -280,19 +292,16 @@ visit_file(Walk *walk, const char *dir, const SegmentId *id, bool unlogged, int 
 	walk->fd = open_file(path, &blocks);
 	if (walk->fd < 0)
 	{
-		if (errno == EACCES || errno == EPERM)
-			note_unreadable(walk, path);
-		else if (errno != ENOENT)
-			ereport(ERROR,
-					(errcode_for_file_access(),
-					 errmsg("could not open file \"%s\": %m", path)));
+		if (errno != ENOENT)
+			note_skipped(walk, path);
 		return;
 	}
 	if (*honest < 0)
 		*honest = cachestat_is_honest(dir, walk->fd);
 	rc = walk->visitor(id, path, walk->fd, blocks, *honest > 0, unlogged, walk->arg);
+	errno = -rc;
 	if (rc == -EPERM || rc == -EACCES)
-		note_unreadable(walk, path);
+		note_skipped(walk, path);
 	else if (rc != 0)
 		report_kernel_error(rc, "read the residency of", path);
 	CloseTransientFile(walk->fd);
@@ -332,9 +341,9 @@ list_oids(Walk *walk, const char *dir)
 	List	   *oids = NIL;
 	struct dirent *entry;
 
-	walk->dir = AllocateDir(dir);
-	if (walk->dir == NULL && errno == ENOENT)
-		return NIL;				/* another major version's tablespace directory, or dropped */
+	/* another major version's tablespace has no such directory */
+	if (!open_directory(walk, dir))
+		return NIL;
 	while ((entry = ReadDir(walk->dir, dir)) != NULL)
 	{
 		unsigned long oid;
@@ -413,12 +422,13 @@ visit_segments(Oid database, SegmentVisitor visitor, void *arg)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (walk->unreadable > 0)
+	errno = walk->error;
+	if (walk->skipped > 0)
 		ereport(WARNING,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg_plural("skipped %d file without read permission: \"%s\"",
-							   "skipped %d files without read permission, for example \"%s\"",
-							   walk->unreadable, walk->unreadable, walk->example),
+				(errcode_for_file_access(),
+				 errmsg_plural("skipped %d file: could not read \"%s\": %m",
+							   "skipped %d files: could not read for example \"%s\": %m",
+							   walk->skipped, walk->skipped, walk->example),
 				 errhint("If the file belongs to a relation, make the server's user its owner. Otherwise remove the file.")));
 	pfree(walk);
 }

@@ -41,7 +41,10 @@ extern void segment_path(const SegmentId *id, char *path);
  */
 extern int	segment_open(const SegmentId *id, char *path, uint32 *blocks);
 
-/* the present size in blocks, without opening the file; false when it does not exist */
+/* The same without an error: -1 with errno set for any failure. */
+extern int	segment_try_open(const SegmentId *id, char *path, uint32 *blocks);
+
+/* the present size in blocks, without opening the file; false when the kernel returns none */
 extern bool segment_blocks_now(const SegmentId *id, uint32 *blocks);
 
 /* whether the relation has an init fork */
@@ -59,9 +62,9 @@ typedef int (*SegmentVisitor) (const SegmentId *id, const char *path, int fd, ui
 
 /*
  * Visits each segment file of the cluster, or of one database and the shared catalogs.  Temporary
- * relations and files dropped during the scan are skipped.  Files without read permission are
- * skipped with a WARNING, because they cannot belong to a relation of this server.  Needs no
- * transaction.
+ * relations and files dropped during the scan are skipped.  Files and directories that cannot be
+ * opened are skipped with a WARNING, because they cannot belong to a relation of this server.
+ * Needs no transaction.
  */
 extern void visit_segments(Oid database, SegmentVisitor visitor, void *arg);
 

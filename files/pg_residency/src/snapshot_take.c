@@ -388,11 +388,11 @@ snapshot_take(const char *name, int keep, bool force)
 	{
 		unlink(path);
 		unlink(names);
-		close(lock);
+		residency_unlock(lock);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	close(lock);
+	residency_unlock(lock);
 	return g;
 }
 
@@ -400,6 +400,7 @@ int
 snapshot_drop(const char *name)
 {
 	Generation	g;
+	Generation	highest;
 	Generation *list;
 	int			count;
 	int			removed = 0;
@@ -415,14 +416,16 @@ snapshot_drop(const char *name)
 			if (strcmp(list[i].name, g.name) != 0 ||
 				(g.generation != 0 && g.generation != list[i].generation))
 				continue;
-			if (removed == 0)
-				remember_dropped(&list[i]);
-			removed += generation_remove(&list[i]);
+			if (generation_remove(&list[i]) && removed++ == 0)
+				highest = list[i];
 		}
+		/* afterwards, because the files may have filled the disk */
+		if (removed > 0)
+			remember_dropped(&highest);
 	}
 	PG_FINALLY();
 	{
-		close(lock);
+		residency_unlock(lock);
 	}
 	PG_END_TRY();
 	return removed;

@@ -199,7 +199,7 @@ sub crc32c
 	return $crc ^ 0xffffffff;
 }
 
-# A snapshot as version 0.2.0 would write it, with a valid checksum, and any content.
+# A snapshot file with a valid checksum, and any content.
 sub craft_snapshot
 {
 	my ($file, %of) = @_;

@@ -33,7 +33,7 @@ SELECT count(*) = (SELECT segments FROM residency_jobs WHERE job = :job) AS a_ro
 FROM residency_job_segments(:job);
 -- by relation, and as progress: the same sums
 SELECT sum(r.wanted) = max(j.wanted) AS wanted, sum(r.settled) = max(j.settled) AS settled, sum(r.resident) = max(j.resident) AS resident,
-       sum(r.loaded) = max(j.loaded) AS loaded, max(j.planned) = max(j.wanted) AS planned_is_wanted, max(j.settled) = max(j.wanted) AS all_settled
+       sum(r.loaded) = max(j.loaded) AS loaded, max(j.settled) = max(j.wanted) AS all_settled
 FROM residency_job_relations(:job) r, residency_jobs j WHERE j.job = :job;
 SELECT name, kind, loaded > 130000 AS loaded FROM residency_job_relations(:job) WHERE relation = 'two_segments'::regclass AND database = here();
 
@@ -48,8 +48,6 @@ SELECT segment_no AS no FROM residency_snapshot_segments('restore')
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND segment = 1 AND database = here() \gset
 SELECT segment_no = :no AS no, wanted > 8000 AS wanted, resident >= wanted * 0.9 AS resident, loaded > 5000 AS loaded, extra <= wanted * 0.05 AS hardly_extra, over_budget, gone, reason
 FROM residency_restore_segment('restore', :no);
--- under its former name, too
-SELECT segment_no = :no AS no, loaded FROM residency_restore('restore', :no);
 SELECT segment, (round(10.0 * resident / wanted) * 10)::int AS percent
 FROM residency_snapshot_segments('restore')
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND database = here() ORDER BY segment;
@@ -97,7 +95,7 @@ SELECT array_agg(segment_no ORDER BY segment DESC) AS numbers FROM residency_sna
 WHERE relfilenumber = pg_relation_filenode('two_segments') AND fork = 'main' AND database = here() \gset
 SELECT residency_restore_start('restore', jsonb_build_object('segments', to_jsonb(:'numbers'::int[]))) AS job \gset
 CALL wait_for(:job);
-SELECT state, segments, segments_done, planned = wanted AS as_planned, resident >= wanted * 0.9 AS resident FROM residency_jobs WHERE job = :job;
+SELECT state, segments, segments_done, resident >= wanted * 0.9 AS resident FROM residency_jobs WHERE job = :job;
 SELECT segment_no = ANY (:'numbers'::int[]) AS asked_for, relfilenumber = pg_relation_filenode('two_segments') AS relation, fork, segment, wanted > 8000 AS wanted
 FROM residency_job_segments(:job);
 

@@ -120,5 +120,5 @@ SELECT current_setting('data_directory') || '/pg_residency/warm@4.snapshot' AS f
 SELECT name, generation, problem FROM residency_snapshots();
 SELECT * FROM residency_snapshot_segments('body');
 SELECT residency_restore_start('head');
-SELECT residency_restore('empty', 1);
+SELECT residency_restore_segment('empty', 1);
 SELECT residency_drop_snapshot(name) FROM residency_snapshots() WHERE problem IS NOT NULL;

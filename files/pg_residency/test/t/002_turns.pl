@@ -2,6 +2,8 @@
 use strict;
 use warnings;
 
+use POSIX ();
+
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -53,10 +55,19 @@ like(($b->psql('postgres', "SELECT residency_restore_start('warm')"))[2], qr/job
 is($c->safe_psql('postgres', 'SELECT residency_cancel(1)'), 't', 'a waiting job is canceled');
 wait_for($c, "'canceled'");
 
+# a job that runs out of memory at its turn: its process may allocate no more than it has
+$c->safe_psql('postgres', "SELECT residency_restore_start('warm')");
+wait_for($c, "'waiting'");
+my $worker = job($c, 'pid');
+my ($pages) = slurp_file("/proc/$worker/statm") =~ /^(\d+)/;
+system_or_bail('prlimit', "--pid=$worker", '--as=' . $pages * POSIX::sysconf(POSIX::_SC_PAGESIZE()));
+
 # the turn passes to the next cluster, also after its holder was killed
 $a->stop('immediate');
 wait_for($b, "'done'");
 is(job($b, 'wanted = resident + over_budget + gone + failed'), 't', 'the second has had its turn');
+wait_for($c, "'failed', 'done'");
+is(job($c, 'state, message'), 'failed|out of memory', 'a job without memory says so');
 
 # the memory that b filled is not available to c, but to b itself (other clusters may run on this host)
 my $own = $b->safe_psql('postgres', $elsewhere);

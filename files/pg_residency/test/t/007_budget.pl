@@ -94,7 +94,7 @@ cmp_ok($told, '>=', $filled * 8192, 'what a cluster restored is told to the othe
 my $segment = $a->safe_psql('postgres', "SELECT residency_evict('tiny'); SELECT segment_no FROM residency_snapshot_segments('warm')
 	WHERE relfilenumber = pg_relation_filenode('tiny') AND fork = 'main' AND database = (SELECT oid FROM pg_database WHERE datname = 'postgres')");
 $segment =~ s/.*\n//s;
-is($a->safe_psql('postgres', "SELECT loaded >= 15 FROM residency_restore('warm', $segment)"), 't', 'one segment is restored');
+is($a->safe_psql('postgres', "SELECT loaded >= 15 FROM residency_restore_segment('warm', $segment)"), 't', 'one segment is restored');
 cmp_ok($c->safe_psql('postgres', $elsewhere) - $others, '>=', $told, 'a restore of one segment does not replace it');
 $a->safe_psql('postgres', "SELECT residency_evict('tiny')");
 is(job($a, restore($a, 'warm', "{\"segments\": [$segment]}"), 'state, segments'), 'done|1', 'nor does');

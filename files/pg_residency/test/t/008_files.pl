@@ -47,7 +47,7 @@ cmp_ok($took, '<', 30, 'soon');
 # the same for this cluster: damaged or not, each call is fast or can be canceled
 craft_snapshot("$directory/own\@1.snapshot", %many, name => 'own', system_identifier => $identifier);
 for my $sql ('SELECT count(*) FROM residency_snapshots()', "SELECT count(*) FROM residency_snapshot_segments('own')",
-	"SELECT residency_restore_start('own')", "SELECT residency_restore('own', 1)", "SELECT residency_snapshot('own')",
+	"SELECT residency_restore_start('own')", "SELECT residency_restore_segment('own', 1)", "SELECT residency_snapshot('own')",
 	"SELECT residency_drop_snapshot('own')")
 {
 	($took, $rc, $out, $err) = timed("SET statement_timeout = '500ms'; $sql");
@@ -104,6 +104,26 @@ for my $kind (qw(fifo directory link))
 	is("$rc|$out", "0|t\nt", "a $kind that is called like a relation holds nothing up") or diag($err);
 	cmp_ok($took, '<', 50, 'nor takes it time');
 	$kind eq 'directory' ? rmdir $stray : unlink $stray;
+}
+
+# --- stray names: each is skipped, and a restore and a snapshot with a predecessor go on
+my $data = $node->data_dir;
+$link = "$data/pg_tblspc/77777";
+my %stray = (
+	"$data/base/99999" => sub { append_to_file($_[0], 'x') },
+	"$data/base/99998" => sub { mkdir $_[0], 0 },
+	$link => sub { symlink '77777', $_[0] },
+	$stray => sub { symlink '99999', $_[0] },
+	"$data/base/$database/88888.40000" => sub { append_to_file($_[0], 'x' x 8192) },
+);
+for my $path (sort keys %stray)
+{
+	$stray{$path}->($path);
+	($rc, $out, $err) = $node->psql('postgres', "SELECT count(*) > 100 FROM residency_segments(); SELECT segments > 10 FROM residency_snapshot('stray')");
+	is("$rc|$out", "0|t\nt", "$path holds nothing up") or diag($err);
+	like($err, $path =~ /40000/ ? qr/^$/ : qr/WARNING:  skipped 1 file: could not read "/, 'with a warning, if it may belong to a relation');
+	is(job($node, restore($node, 'stray'), 'state, message'), 'done|', 'and a restore goes on');
+	-d $path && !-l $path ? rmdir $path : unlink $path;
 }
 
 is(signals($node), '', 'no process ended by a signal');

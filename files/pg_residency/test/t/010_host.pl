@@ -16,7 +16,6 @@ plan skip_all => 'needs a /dev/shm of its own, with PG_RESIDENCY_ALONE set' unle
 
 my $file = "/dev/shm/pgfleet.pg_residency.$<";
 my $lock = "$file.lock";
-my $before = '/dev/shm/pgfleet.pg_residency';	# of 0.2.0
 my $victim = '/dev/shm/victim';
 my $content = 'not to be touched' x 400;
 
@@ -60,14 +59,13 @@ sub make_victim
 }
 
 # --- the regular files
-unlink $file, $lock, $before;
+unlink $file, $lock;
 restored('with nothing in the way');
 is(mode($file), "644, 1 link, user $<", 'what is agreed is for all to read, and for its user to write');
 is(mode($lock), "600, 1 link, user $<", 'its lock is its user\'s');
-ok(!-e $before, 'the file that every user could write is made no more');
 
 # --- foreign files in their place
-for my $place ($file, $lock, $before)
+for my $place ($file, $lock)
 {
 	my %ways = (
 		'a hard link' => sub { link $victim, $place or die "link: $!" },
@@ -82,22 +80,22 @@ for my $place ($file, $lock, $before)
 	for my $what (sort keys %ways)
 	{
 		make_victim();
-		unlink $file, $lock, $before;
+		unlink $file, $lock;
 		my $at = -s $node->logfile;
 		$ways{$what}->();
 		my ($mode, $size, $link) = (mode($place), -s $place, readlink $place);
-		my $name = $place =~ /lock$/ ? 'the lock' : $place eq $file ? 'the file' : "0.2.0's file";
+		my $name = $place =~ /lock$/ ? 'the lock' : 'the file';
 		restored("$what in place of $name");
 		is(slurp_file($victim), $content, 'what is behind a link is unchanged');
 		is((stat $victim)[2] & 07777, 0600, 'and has its mode') unless $what eq 'nothing';
 		ok(!-e '/dev/shm/nothing', 'nothing is made through a link');
-		if ($what !~ /garbage|large|others/ || $place eq $before)
+		if ($what !~ /garbage|large|others/)
 		{
 			is(mode($place), $mode, "$what stays");
 			is(-s $place, $size, 'as it is');
 		}
 		my @lines = grep { /pgfleet/ && /LOG:|WARNING:/ } split /\n/, substr slurp_file($node->logfile), $at;
-		if ($place ne $before && $what !~ /garbage/)
+		if ($what !~ /garbage/)
 		{
 			cmp_ok(scalar @lines, '>=', 1, 'the log says so');
 			cmp_ok(scalar @lines, '<=', 2, 'once for a process');

@@ -9,7 +9,7 @@ use lib "$FindBin::RealBin/..";
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ResidencyTest;
-use ResidencyTest qw(session begin until_true);
+use ResidencyTest qw(session begin ask until_true);
 use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('odd');
@@ -57,8 +57,12 @@ $node->safe_psql('postgres', 'ALTER DATABASE win SET quote_all_identifiers = on'
 is($node->safe_psql('postgres', "SET quote_all_identifiers = on; SELECT count(*) FROM residency_current_names() WHERE name IN ('public.plain', 'public.large')"), '3', 'names are quoted only where SQL needs it');
 
 # --- no free slot: the former names are kept, with a warning
+$node->safe_psql('postgres', "CREATE TABLE \"gr\x{c3}\x{b6}\x{c3}\x{9f}e\" AS SELECT 1 AS a; SELECT residency_snapshot('encodings', 1)");
 $node->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $node->restart;
+$node->safe_psql('win', "SELECT residency_snapshot('encodings', 1)") for 1 .. 3;
+is($node->safe_psql('postgres', "SELECT count(*) FROM residency_snapshot_names('encodings') WHERE name = 'public.\"gr\x{c3}\x{b6}\x{c3}\x{9f}e\"'"),
+	'1', 'a name that a session of another encoding has carried over is the same');
 my ($rc, $out, $err) = $node->psql('postgres', "SELECT generation FROM residency_snapshot('encodings', 1)");
 like($err, qr/WARNING:  could not read the relation names of database "\w+": out of background worker slots/, 'a snapshot without workers warns');
 is($node->safe_psql('postgres', "SELECT count(*) FROM residency_snapshot_names('encodings') n, pg_database d WHERE d.oid = n.database AND n.name = 'public.plain' AND d.datname IN ('win', 'euc')"),
@@ -78,6 +82,13 @@ like($err, qr/cannot compare with snapshot "unread\@1": could not read the file/
 ok(-e $file, 'and it stays');
 chmod 0600, $file or die "chmod: $!";
 like(take("'unread', 1"), qr/^2\|t\|/, 'readable again it is the measure');
+# names that cannot be read hold no snapshot up
+$file = $node->data_dir . '/pg_residency/unread@2.names';
+chmod 0000, $file or die "chmod: $!";
+($rc, $out, $err) = $node->psql('postgres', "SELECT generation FROM residency_snapshot('unread', 2)");
+is("$rc|$out", '0|3', 'a snapshot is taken beside names that cannot be read');
+like($err, qr/WARNING:  could not read file "pg_residency\/unread\@2.names": Permission denied/, 'with a warning');
+chmod 0600, $file or die "chmod: $!";
 # a damaged generation is not current, and does not count for keep
 $node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('damaged', 1); SELECT residency_snapshot('damaged', 2)");
 open(my $handle, '+<', $node->data_dir . '/pg_residency/damaged@2.snapshot') or die "open: $!";
@@ -93,6 +104,18 @@ take("'damaged', 2");
 ok(!-e $node->data_dir . '/pg_residency/killed@7.names', 'names without a snapshot are removed');
 
 sub plans { my @plans = glob($node->data_dir . '/pg_residency/pgsql_tmp.plan.*'); return scalar @plans; }
+
+# --- a database whose owner keeps it locked delays neither the restore of its buffers nor a snapshot for long
+$node->safe_psql('win', 'CHECKPOINT; SELECT count(*) FROM plain');
+$node->safe_psql('postgres', "SELECT residency_snapshot('locked', 1)");
+$node->restart;
+my $owner = session($node);
+ask($owner, 'BEGIN; ALTER DATABASE win RENAME TO other');
+my $locked = restore($node, 'locked', '{"shared_buffers": true}');
+like(job($node, $locked, 'state, message'), qr/^done\|could not restore the shared buffers of database \d+: the worker failed; see the server log$/, 'a job goes on beside a locked database');
+($rc, $out, $err) = $node->psql('postgres', "SELECT generation FROM residency_snapshot('locked', 1)");
+like("$rc|$out|$err", qr/^0\|2\|.*WARNING:  could not read the relation names of database "\w+": the worker failed/s, 'and so does a snapshot');
+$owner->{psql}->kill_kill;
 
 # --- a session terminated while it starts a job leaves no job
 my $postmaster = $node->safe_psql('postgres', "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)");

@@ -186,7 +186,7 @@ $_->{psql}->kill_kill for ($first, $second);
 $node->append_conf('postgresql.conf', 'post_auth_delay = 0');
 $node->restart;
 
-# --- the file with the last number: of an older version, with the largest number, missing
+# --- the file with the last number: cut off, with the largest number, missing
 $starter = session($node);
 my $lock = "$directory/pgsql_tmp.lock";
 truncate($lock, 16) or die "truncate: $!";

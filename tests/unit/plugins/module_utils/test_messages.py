@@ -113,7 +113,7 @@ def test_pooler():
     )
 
 
-def extension(version, library="0.3.0", block_size=8192):
+def extension(version, library="1.0.0", block_size=8192):
     return Session(
         pg_extension=[{"database": "postgres", "extversion": version, "schema": "public", "block_size": block_size, "stranger": None}],
         residency_version=[{"version": library}],
@@ -135,12 +135,12 @@ def test_extension_is_missing_in_the_database_of_a_relation(monkeypatch):
     )
 
 
-def test_extension_is_older():
+def test_extension_has_another_version():
     assert says(_connection.attach_extension, extension("0.2.0")) == (
-        "Extension pg_residency is version 0.2.0, this collection needs 0.3.0 or newer: run the playbook pgfleet.cache.install."
+        "Extension pg_residency is version 0.2.0, this collection needs 1.0.0: run the playbook pgfleet.cache.install."
     )
-    assert says(_connection.attach_extension, extension("0.3.0", "0.2.0")) == (
-        "The loaded library of pg_residency is version 0.2.0, this collection needs 0.3.0 or newer: run the playbook"
+    assert says(_connection.attach_extension, extension("1.0.0", "0.2.0")) == (
+        "The loaded library of pg_residency is version 0.2.0, this collection needs 1.0.0: run the playbook"
         " pgfleet.cache.install, then reconnect."
     )
 
@@ -148,14 +148,14 @@ def test_extension_is_older():
 @pytest.mark.parametrize("block_size", [4096, 16384])
 def test_other_block_sizes(block_size):
     """All figures would be wrong by a factor."""
-    assert says(_connection.attach_extension, extension("0.3.0", block_size=block_size)) == (
+    assert says(_connection.attach_extension, extension("1.0.0", block_size=block_size)) == (
         "This server's block size is %d bytes, and this collection supports only 8192. Call the SQL functions of pg_residency directly."
         % block_size
     )
 
 
 def test_extension_that_fits():
-    _connection.attach_extension(extension("0.3.0"))
+    _connection.attach_extension(extension("1.0.0"))
 
 
 class Psycopg:
@@ -404,7 +404,7 @@ def test_fallback_relations_that_do_not_exist():
 def test_warnings():
     session = test_residency_restore.server(jobs=[], segments=[segment_row(1, 400, resident=400)])
     assert test_residency_restore.restore(session, databases=["postgres_air", "x*"])["warnings"] == [
-        "Snapshot warm@3 has no names, since pg_residency before 0.3.0 took it: relations are selected by their current names.",
+        "Snapshot warm@3 has lost its names: relations are selected by their current names.",
         "Nothing matches 'x*' of databases.",
     ]
     assert _selection._unnamed_warning(Names(unnamed={"a": "closed", "b": "gone"})) == [

@@ -178,7 +178,7 @@ class Run:
             one = self.world.hosts[host]
             servers.append({"failed": True, "msg": "Cannot connect."} if not one.running else {"query_result": [{
                 "in_recovery": one.recovery, "system_identifier": SYSTEMS[host], "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data",
-                "started": one.started, "pid": 5, "extension": "0.3.0", "schema": "public", "lsn": 5, "paused": False,
+                "started": one.started, "pid": 5, "extension": "1.0.0", "schema": "public", "lsn": 5, "paused": False,
                 "receiver": "streaming" if one.recovery else "none",
             }]})
             records.append({"record": json.loads(json.dumps(one.record)), "lease": None, "fault": ""})

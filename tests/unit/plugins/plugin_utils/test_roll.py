@@ -23,7 +23,7 @@ STARTED = 1763700000000000
 # What a server says of itself, and what its host has kept
 ANSWER = {
     "in_recovery": True, "system_identifier": "7", "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data", "started": STARTED,
-    "pid": 5, "extension": "0.3.0", "schema": None, "lsn": 1 << 30, "paused": False, "receiver": "streaming",
+    "pid": 5, "extension": "1.0.0", "schema": None, "lsn": 1 << 30, "paused": False, "receiver": "streaming",
 }
 DEBT = {
     "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": STARTED - 1, "system_identifier": "7", "standby": True, "by": "alice",

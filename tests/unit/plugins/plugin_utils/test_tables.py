@@ -10,14 +10,14 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import _rolling_tabl
 
 SNAPSHOT = {"name": "warm", "generation": 3, "thin": False, "segments": 12, "wanted": 1000, "file_bytes": 2048}
 RESULTS = {
-    "install": {"server_version": "15.4", "standby": False, "version": "0.3.0", "databases": ["postgres"], "changed_databases": [], "state": "present"},
+    "install": {"server_version": "15.4", "standby": False, "version": "1.0.0", "databases": ["postgres"], "changed_databases": [], "state": "present"},
     "snapshot": {"snapshot": SNAPSHOT, "warnings": [], "msg": "Would take one."},
     "warmup": {"state": "done", "residency": 99.5, "wanted": 1000, "loaded": 500, "seconds": 2.04, "job": 7, "bytes_per_second": 2097152.0,
                "msg": "All is well.", "remarks": [], "warnings": []},
     "cold_test": {"runs": [{}, {}], "put_back": {"residency": 99.5}},
 }
 ROWS = {
-    "install": "db1   15.4        primary  0.3.0      in postgres",
+    "install": "db1   15.4        primary  1.0.0      in postgres",
     "snapshot": "db1   warm@3                      12    7.81 MB    2.00 kB  ",
     "warmup": "db1   done           99.50 %    7.81 MB    3.91 MB       2.0         2  ",
     "cold_test": "db1       2    99.5 %  ",

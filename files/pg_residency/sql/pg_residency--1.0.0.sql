@@ -11,21 +11,6 @@ CREATE FUNCTION residency_version() RETURNS text
 AS 'MODULE_PATHNAME' LANGUAGE C STABLE PARALLEL SAFE;
 COMMENT ON FUNCTION residency_version() IS 'version of the library';
 
--- a session, or a server that preloads it, may still use the former library
-DO $do$
-DECLARE
-    library pg_catalog.text;
-BEGIN
-    EXECUTE pg_catalog.format('SELECT %I.residency_version()', pg_catalog.current_schema()) INTO library;
-    IF pg_catalog.string_to_array(library, '.')::pg_catalog.int4[] OPERATOR(pg_catalog.<) '{0,3,0}'::pg_catalog.int4[] THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = pg_catalog.format('the pg_residency library of this session has version %s, but extension version 0.3.0 requires the same version', library),
-            HINT = 'Reconnect, or restart the server if it preloads the library. If the error persists, reinstall the extension''s files.';
-    END IF;
-END
-$do$;
-
 -- --- reading ---
 
 CREATE FUNCTION residency_segments(
@@ -101,7 +86,7 @@ COMMENT ON FUNCTION residency_current_names(oid[]) IS 'the current names of the 
 CREATE FUNCTION residency_job_list(
     OUT job int, OUT snapshot text, OUT generation int, OUT state text, OUT pid int,
     OUT started_at timestamptz, OUT finished_at timestamptz, OUT segments int, OUT segments_done int,
-    OUT planned bigint, OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint, OUT over_budget bigint,
+    OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint, OUT over_budget bigint,
     OUT gone bigint, OUT failed bigint, OUT budget_bytes bigint, OUT rate_bytes bigint, OUT time_limit int,
     OUT buffers_wanted bigint, OUT buffers_resident bigint, OUT buffers_loaded bigint, OUT message text, OUT settled bigint,
     OUT io_class text, OUT scheduler text, OUT window_bytes bigint, OUT hold_until timestamptz, OUT held_since timestamptz,
@@ -183,7 +168,7 @@ FROM storage s
 $view$, '@extschema@', schema);
     EXECUTE pg_catalog.replace($view$
 CREATE VIEW @extschema@.residency_jobs AS
-SELECT j.job, j.snapshot, j.generation, j.state, j.pid, j.started_at, j.finished_at, j.segments, j.segments_done, j.planned, j.wanted,
+SELECT j.job, j.snapshot, j.generation, j.state, j.pid, j.started_at, j.finished_at, j.segments, j.segments_done, j.wanted,
        j.resident, j.loaded, j.extra, j.over_budget, j.gone, j.failed, j.budget_bytes, j.rate_bytes, j.message, j.time_limit,
        j.buffers_wanted, j.buffers_resident, j.buffers_loaded, j.settled, j.io_class, j.scheduler, j.window_bytes,
        j.hold_until, j.held_since, j.counted_at, j.reclaimed, j.brought_back, j.reclaim_rate, j.mapped_bytes
@@ -224,16 +209,8 @@ CREATE FUNCTION residency_restore_segment(
     OUT segment_no int, OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint,
     OUT over_budget bigint, OUT gone bigint, OUT failed bigint, OUT reason text)
 RETURNS record
-AS 'MODULE_PATHNAME', 'residency_restore' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION residency_restore_segment(text, int) IS 'restores one segment of a snapshot in this session';
-
-CREATE FUNCTION residency_restore(
-    name text, segment_no int,
-    OUT segment_no int, OUT wanted bigint, OUT resident bigint, OUT loaded bigint, OUT extra bigint,
-    OUT over_budget bigint, OUT gone bigint, OUT failed bigint, OUT reason text)
-RETURNS record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION residency_restore(text, int) IS 'the former name of residency_restore_segment()';
+COMMENT ON FUNCTION residency_restore_segment(text, int) IS 'restores one segment of a snapshot in this session';
 
 CREATE FUNCTION residency_evict(
     relation regclass,
@@ -251,7 +228,7 @@ REVOKE ALL ON FUNCTION
     residency_snapshot_relations(text), residency_current_names(oid[]), residency_job_list(), residency_job_segments(int),
     residency_job_relations(int), residency_snapshot(text, int, boolean), residency_drop_snapshot(text),
     residency_restore_start(text, jsonb), residency_cancel(int), residency_restore_segment(text, int),
-    residency_restore(text, int), residency_evict(regclass)
+    residency_evict(regclass)
 FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION
