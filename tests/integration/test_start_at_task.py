@@ -13,7 +13,7 @@ import pytest
 from cluster import quick, thorough
 from conftest import HOSTS
 
-FIRST = "Check the hosts and their variables"
+FIRST = "Check that the target has hosts, and that the results can be written"
 PLAYBOOKS = ("rolling_restart", "install", "snapshot", "warmup", "cold_test")
 SOME = ("Reset the facts of an earlier run", "Read the state of each host", "Plan the rolling restart", "Check the traffic of the host")
 
