@@ -46,7 +46,7 @@ FROM @extschema@.residency_snapshot_segments(%s::text)
 """
 _TIMES = ("started_at", "finished_at", "hold_until", "held_since", "counted_at")
 _JOBS = """
-SELECT job, snapshot, generation, state, started_at, finished_at, segments, segments_done, planned, wanted, settled, resident,
+SELECT job, snapshot, generation, state, started_at, finished_at, segments, segments_done, wanted, settled, resident,
        loaded, extra, over_budget, gone, failed AS failed_blocks, budget_bytes, rate_bytes, io_class, scheduler, window_bytes, message,
        hold_until, held_since, counted_at, reclaimed, brought_back, reclaim_rate, mapped_bytes,
        coalesce(extract(epoch FROM coalesce(held_since, finished_at, clock_timestamp()) - started_at), 0)::float8 AS seconds

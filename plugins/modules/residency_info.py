@@ -383,13 +383,13 @@ jobs:
   description:
     - At most O(limit) restore jobs, the newest first. V(null) if PostgreSQL is stopped. Counts are blocks of 8 KiB, as in
       M(pgfleet.cache.residency_restore), which describes a hold too. RV(ignore:wanted) are the blocks that the job is to restore,
-      RV(ignore:settled) those finished so far, RV(ignore:seconds) the time until then. RV(ignore:planned) is an older name of RV(ignore:wanted).
+      RV(ignore:settled) those finished so far, RV(ignore:seconds) the time until then.
   returned: always
   type: list
   elements: dict
   sample: [{
     "job": 1, "snapshot": "warm", "generation": 1, "state": "done", "started_at": "2026-11-20T13:48:17.701457+00:00",
-    "finished_at": "2026-11-20T13:48:18.062592+00:00", "seconds": 0.361, "segments": 6, "segments_done": 6, "planned": 26521, "wanted": 26521,
+    "finished_at": "2026-11-20T13:48:18.062592+00:00", "seconds": 0.361, "segments": 6, "segments_done": 6, "wanted": 26521,
     "settled": 26521, "resident": 26521, "loaded": 26421, "extra": 1651, "over_budget": 0, "gone": 0, "failed_blocks": 0,
     "budget_bytes": 20154574976, "rate_bytes": null, "io_class": "idle", "scheduler": "mq-deadline", "window_bytes": 524288, "hold_until": null,
     "held_since": null, "counted_at": null, "reclaimed": null, "brought_back": null, "reclaim_rate": null, "mapped_bytes": null, "message": null

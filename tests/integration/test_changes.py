@@ -365,8 +365,8 @@ def test_extension_of_a_database(cluster, four_runs):
 
     try:
         create = four_runs("residency_extension", (True, True, False, False), databases=["made"])
-        assert there() == "public" and create[0]["diff"]["after"] == "made: 0.3.0 in schema public\n"
-        assert [one["databases"][0]["version"] for one in create] == ["0.3.0"] * 4
+        assert there() == "public" and create[0]["diff"]["after"] == "made: 1.0.0 in schema public\n"
+        assert [one["databases"][0]["version"] for one in create] == ["1.0.0"] * 4
         four_runs("residency_extension", (True, True, False, False), databases=["made"], schema="Of its own")
         assert there() == '"Of its own"'
         drop = four_runs("residency_extension", (True, True, False, False), databases=["made"], state="absent")
@@ -434,50 +434,6 @@ def test_installing_again_changes_nothing(cluster, ansible):
         output, status = ansible.command("pgfleet.cache.install", *arguments)
         assert status == 0, output
         assert changes(output) == 0, output
-
-
-@pytest.fixture
-def released(cluster):
-    """The scripts of former versions, which only their own releases install, and no record of what is installed."""
-    folder = os.path.join(run_command(cluster.bin + "/pg_config", "--sharedir").strip(), "extension")
-    library = run_command(cluster.bin + "/pg_config", "--pkglibdir").strip()
-    os.unlink(os.path.join(library, "pg_residency.sources"))
-    for path in glob.glob(os.path.join(RELEASED, "*.sql")):
-        shutil.copy(path, folder)
-    return lambda: sorted(os.path.basename(path) for path in glob.glob(os.path.join(folder, "pg_residency--*.sql")))
-
-
-@pytest.fixture
-def older(cluster):
-    """A database of its own."""
-    cluster.sql("CREATE DATABASE older")
-    yield
-    cluster.sql("DROP DATABASE older WITH (FORCE)")
-
-
-@thorough
-@pytest.mark.parametrize("version", [pytest.param("0.1.0", marks=thorough), "0.2.0"])
-def test_extension_of_an_older_version_is_updated_once(cluster, ansible, older, released, version):
-    """Its scripts, which are not safe, go as well."""
-    cluster.sql("CREATE EXTENSION pg_residency VERSION '%s'" % version, "older")
-    assert "pg_residency--0.1.0.sql" in released()
-    ansible.set_hosts(
-        {"db1": {}},
-        pgfleet_login_port=cluster.port,
-        pgfleet_login_unix_socket=cluster.socket,
-        cache_extension_pg_config=cluster.bin + "/pg_config",
-        cache_extension_databases=["older"],
-    )
-    for arguments, changed in ((["--check"], True), ([], True), ([], False)):
-        output, status = ansible.command("pgfleet.cache.install", *arguments)
-        assert status == 0, output
-        assert (changes(output) > 0) == changed, output
-    assert released() == ["pg_residency--0.1.0--0.3.0.sql", "pg_residency--0.2.0--0.3.0.sql", "pg_residency--0.3.0.sql"]
-    assert cluster.sql(
-        "SELECT extversion = residency_version(), has_function_privilege('residency_admin', 'pgfadvise_willneed(regclass)', 'EXECUTE')"
-        " FROM pg_extension WHERE extname = 'pg_residency'",
-        "older",
-    ) == "t|t"
 
 
 def test_pg_config_of_another_server_is_refused(cluster, ansible):
