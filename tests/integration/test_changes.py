@@ -12,10 +12,8 @@ it was: the extension's files, its jobs and processes, and what the page cache h
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import re
-import shutil
 import time
 
 import pytest
@@ -25,7 +23,6 @@ from playbook import documented, keys, task
 from residency import held, is_there, there
 
 RUNS = ("check", "real", "check again", "real again")
-RELEASED = os.path.join(os.path.dirname(__file__), "../../files/pg_residency/test/released")
 WITHOUT_LOGIN = ("host_record",)
 RELATIONS = ("passenger", '"Boarding Pass"', "passenger_id")
 
