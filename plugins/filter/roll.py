@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the role cache_restart and its playbook decide on the controller, and other roles of the records, leases and turns of hosts."""
+"""What the role cache_restart and its playbook decide on the controller, and other roles of the records and leases of hosts."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def left(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> Li
         return [host for host in hosts if host not in there and (variables[host].get("pgfleet_failure") or _begun_beyond_limit(host, hosts, variables))]
     return [
         host for host in hosts
-        if host not in there and not (host == fleet.get("primary") and variables[host].get("cache_restart_primary") == "skip")
+        if host not in there and not (host == fleet.get("primary") and (variables[host].get("cache_restart_given") or {}).get("cache_restart_primary") == "skip")
     ]
 
 

@@ -81,7 +81,7 @@ class Rolling:
         if batches:
             found = ["Would first restart the batches %s." % "; ".join(_names(_list(batch)) for batch in batches)]
         primary = str(self._fleet.get("primary") or "")
-        way = str(self._variables.get(primary, {}).get("cache_restart_primary") or "in_place")
+        way = str(Result(self._variables.get(primary, {}).get("cache_restart_given") or {}).text("cache_restart_primary") or "in_place")
         if self._fleet.get("last"):
             found.append("Would then restart the primary %s%s." % (printable(primary), " after a switchover" if way == "switchover" else ""))
         elif primary and way == "skip":

@@ -65,7 +65,7 @@ def _judge(host: str, variables: Mapping[str, Any], result: Mapping[str, Any], p
 
 
 def _rolled(host: str, variables: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
-    skipped = variables.get("cache_restart_primary") == "skip" and variables.get("cache_restart_primary_now") == host
+    skipped = (variables.get("cache_restart_given") or {}).get("cache_restart_primary") == "skip" and variables.get("cache_restart_primary_now") == host
     return result.get("state") == "done" or skipped
 
 

@@ -271,7 +271,7 @@ def test_what_is_left():
     variables["db4"] = {}  # beyond --limit
     assert _roll.restarted(HOSTS, variables) == ["db2", "db3"]
     assert _roll.left(HOSTS, variables) == ["db1", "db4"]
-    variables["db1"]["cache_restart_primary"] = "skip"
+    variables["db1"]["cache_restart_given"] = {"cache_restart_primary": "skip"}
     assert _roll.left(HOSTS, variables) == ["db4"]
     assert _roll.left(HOSTS, {host: {} for host in HOSTS}) == HOSTS
 

@@ -138,9 +138,9 @@ def test_the_preview():
     assert rolling(True)[0][4:] == [
         "", "Would first restart the batches db2; db3.", "Would then restart the primary db1."
     ]
-    alone = {"cache_restart_primary": "skip", "cache_restart_fleet": planned(last="")}
+    alone = {"cache_restart_given": {"cache_restart_primary": "skip"}, "cache_restart_fleet": planned(last="")}
     assert rolling(True, db1=alone)[0][-1] == "Would not restart the primary db1."
-    assert rolling(True, db1={"cache_restart_primary": "switchover"})[0][-1] == "Would then restart the primary db1 after a switchover."
+    assert rolling(True, db1={"cache_restart_given": {"cache_restart_primary": "switchover"}})[0][-1] == "Would then restart the primary db1 after a switchover."
     abort = {"cache_restart_fleet": planned(abort=True, batches=[["db2"]])}
     assert rolling(True, db1=abort)[0][4:] == ["", "Would put back what was begun on db2, db1, and restart no other host."]
     nothing = {"cache_restart_fleet": planned(batches=[], last="", done=["db1", "db2", "db3"])}
@@ -155,7 +155,7 @@ def test_what_is_left():
         "Not done: db1, db3. Continue with: again without ['db3'] (or without --limit, once they are reachable)",
     ]
     assert lines[3].split()[:3] == ["db3", "standby", "failed"] and "  out      lost during" in lines[3]
-    skipped = {"cache_restart_primary": "skip"}
+    skipped = {"cache_restart_given": {"cache_restart_primary": "skip"}}
     assert rolling(db1=skipped, db2={"cache_restart_result": DONE}, db3={"cache_restart_result": DONE})[0][4:] == [
         "", "All hosts but the primary db1 (cache_restart_primary=skip) are restarted: the rolling restart is finished."
     ]
