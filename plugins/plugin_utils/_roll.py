@@ -152,10 +152,10 @@ def left(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> Li
     fleet = fleet_of(hosts, variables)
     if fleet.get("abort"):
         return [host for host in hosts if host not in there and (variables[host].get("pgfleet_failure") or _begun_beyond_limit(host, hosts, variables))]
-    return [
-        host for host in hosts
-        if host not in there and not (host == fleet.get("primary") and (variables[host].get("cache_restart_given") or {}).get("cache_restart_primary") == "skip")
-    ]
+    primary = str(fleet.get("primary") or "")
+    given = variables[primary].get("cache_restart_given") or {} if primary in hosts else {}
+    skipped = primary if given.get("cache_restart_primary") == "skip" else ""
+    return [host for host in hosts if host not in there and host != skipped]
 
 
 def _begun_beyond_limit(host: str, hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -229,6 +229,11 @@ def _adapter(contract: str) -> Callable[[str, Any], None]:
     return check
 
 
+def _file(name: str, value: str) -> None:
+    if not os.path.isfile(value):
+        raise ResidencyError("%s is '%s': there is no such file on the controller." % (name, printable(value, 200)))
+
+
 def _absolute(name: str, value: str) -> None:
     if not os.path.isabs(value):
         raise ResidencyError("%s is '%s': it must be an absolute path." % (name, printable(value, 200)))
@@ -237,6 +242,8 @@ def _absolute(name: str, value: str) -> None:
 # Values whose form no module checks before the first change; an empty text means that there is none
 FORMS: Dict[str, Callable[[str, Any], Any]] = {
     "cache_cold_test_snapshot": lambda name, value: _named(name, value, _residency_snapshot.check_name, True),
+    "cache_io_workload_conf": _file,
+    "cache_io_workload_limit": _units.parse_bytes,
     "cache_restart_max_lag": _units.parse_bytes,
     "cache_restart_min_free": _units.parse_bytes,
     "cache_restart_serial": _batches,

@@ -140,7 +140,8 @@ def test_the_preview():
     ]
     alone = {"cache_restart_given": {"cache_restart_primary": "skip"}, "cache_restart_fleet": planned(last="")}
     assert rolling(True, db1=alone)[0][-1] == "Would not restart the primary db1."
-    assert rolling(True, db1={"cache_restart_given": {"cache_restart_primary": "switchover"}})[0][-1] == "Would then restart the primary db1 after a switchover."
+    switchover = {"cache_restart_given": {"cache_restart_primary": "switchover"}}
+    assert rolling(True, db1=switchover)[0][-1] == "Would then restart the primary db1 after a switchover."
     abort = {"cache_restart_fleet": planned(abort=True, batches=[["db2"]])}
     assert rolling(True, db1=abort)[0][4:] == ["", "Would put back what was begun on db2, db1, and restart no other host."]
     nothing = {"cache_restart_fleet": planned(batches=[], last="", done=["db1", "db2", "db3"])}
