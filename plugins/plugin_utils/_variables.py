@@ -53,7 +53,7 @@ PLAYBOOKS = (
 )
 # Names that playbooks and roles set for themselves; they last until the run ends
 OWN = re.compile(
-    r"cache_restart_(answers|cluster|fleet|given|held|hosts|lease|out|primary_now|problem|remark|roll|run|takeover)|\w+_result"
+    r"cache_restart_(answers|fleet|given|held|hosts|lease|out|primary_now|problem|remark|roll|run|takeover)|\w+_result"
     r"|pgfleet_(batch|begun|entry_point|failure|playbook|plot|reached|report|role|run|why"
     r"|service_(commands|evict|server|state|timeout)|traffic_(alone|begun|host|out|places|primary|remark|seen|step|timeout))"
 )

@@ -297,14 +297,6 @@ def test_check_mode_changes_nothing(fleet):
     assert not os.path.exists(os.path.join(fleet.directory, "state"))
 
 
-@thorough
-def test_a_batch_has_no_hosts_that_share_storage(fleet):
-    """As a batch they would be refused: none would serve."""
-    output, status = fleet.run("--check", "-e", "cache_restart_serial=2", "-e", "pgfleet_storage_group=san1")
-    assert status == 0, output
-    assert "Would first restart the batches db2; db3." in output
-
-
 # arguments of Fleet.run, and what is said
 REFUSED = [
     ({"hosts": ("db1",)},
