@@ -353,7 +353,7 @@ def test_results_that_cannot_be_written(fleet, cluster, tmp_path, playbook, chec
     (tmp_path / "file").write_text("")
     before = cluster.sql("SELECT array_agg(name ORDER BY name, generation) FROM residency_snapshots()")
     output, status = fleet.command("pgfleet.cache." + playbook, *as_text(playbook), "-e", "pgfleet_results=%s/file/results" % tmp_path, *check)
-    assert status != 0 and len(banners(output)) == 2, output # the first play ends the run
+    assert status != 0 and len(banners(output)) == 2, output  # the first play ends the run
     assert "Correct pgfleet_results; empty means no file. Nothing was changed." in " ".join(output.split())
     assert cluster.sql("SELECT array_agg(name ORDER BY name, generation) FROM residency_snapshots()") == before
 

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Compiles the sources that were copied to this directory. What is to be installed is in stage/ then. Argument: pg_config.
 set -eu
 umask 022

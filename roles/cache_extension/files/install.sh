@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Installs what differs from stage/, and records what is installed. A file is renamed into place: a server keeps the library that it has loaded, and
 # several clusters of one host, each an inventory host, can do this at the same time.
 # Arguments: the server's two directories, the digest of the sources.

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Reads the directories of the PostgreSQL of a pg_config, who may change them, and what of the extension is in them. Prints name=value.
 # Root runs and reads nothing that another user could have changed: where another user can, this user does all the work.
 # Arguments: pg_config, and the command that prints the package of a file.

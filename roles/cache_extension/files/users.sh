@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Prints who else needs the files of an installation of PostgreSQL, one a line: running servers of it, and Debian's clusters, running or not.
 # Arguments: the directory of its programs, the data directory and the name of this server, the directory of Debian's clusters.
 programs=$1 data=$(stat --dereference --format=%d:%i -- "$2") name=$3 clusters=$4

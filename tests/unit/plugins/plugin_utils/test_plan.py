@@ -28,8 +28,8 @@ def variables(**changed):
     return {host: {"cache_restart_given": dict(GIVEN, **changed.get(host, {}))} for host in HOSTS}
 
 
-def plan(found=None, given=None, limited=HOSTS, **options):
-    return _plan.plan(HOSTS, found or answers(), limited, 100000.7, given or variables(), **options)
+def plan(found=None, given=None, limited=None, **options):
+    return _plan.plan(HOSTS, found or answers(), limited or HOSTS, 100000.7, given or variables(), **options)
 
 
 def test_a_primary_has_a_step_for_itself():
