@@ -14,7 +14,7 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import _lease, _plan
 DECISIONS: Dict[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
-        _plan.asked, _plan.plan, _plan.what,
+        _plan.asked, _plan.not_shared, _plan.plan, _plan.what,
         _lease.mine, _lease.refused, _lease.replaced, _lease.taken, _lease.taken_over,
         _roll.anybody_out, _roll.answers, _roll.behind, _roll.changed_meanwhile, _roll.closed,
         _roll.gathered, _roll.half_done, _roll.in_the_way, _roll.left, _roll.may_go_in, _roll.may_go_out,

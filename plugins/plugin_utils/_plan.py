@@ -42,6 +42,11 @@ def what(kept: Mapping[str, Any], host: str, variables: Mapping[str, Mapping[str
     return str(_given(host, variables).get("cache_restart_what") or kept.get("what") or "postgresql")
 
 
+def not_shared(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
+    """The hosts that have not shared their variables."""
+    return [host for host in hosts if not _given(host, variables)]
+
+
 def _given(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     found: Mapping[str, Any] = variables[host].get("cache_restart_given") or {}
     return found

@@ -70,6 +70,10 @@ def test_how_a_host_is_asked():
     assert _plan.asked("db2", given) == {"pgfleet_login_port": "6"}
 
 
+def test_who_has_not_shared():
+    assert _plan.not_shared(["db1", "db2", "db4"], dict(variables(db2={}), db2={"cache_restart_given": {}}, db4={})) == ["db2", "db4"]
+
+
 def test_what_is_restarted():
     given = variables(db2={"cache_restart_what": "host"})
     assert [_plan.what({"what": "cluster"}, host, dict(given, db4={})) for host in ("db1", "db2", "db4")] == ["postgresql", "host", "cluster"]
