@@ -103,7 +103,7 @@ class ActionModule(ActionBase):
 
     def _run_module(self, task_vars: Dict[str, Any], **changed: Any) -> Dict[str, Any]:
         wrap_async = self._task.async_val and not self._connection.has_native_async
-        arguments = dict(self._task.args, **changed)
+        arguments = dict({"lease_id": _lease.mine()["id"]}, **dict(self._task.args, **changed))
         try:
             result: Dict[str, Any] = self._execute_module(
                 module_name=MODULE, module_args=arguments, task_vars=task_vars, wrap_async=wrap_async

@@ -18,8 +18,9 @@ import re
 import stat
 import time
 from contextlib import contextmanager, suppress
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
+from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
@@ -28,20 +29,6 @@ ROOM = 1 << 20  # bytes that have to be free before anything begins, for all tha
 LOCKED = 30  # seconds to wait for another that writes
 RECORD, LEASE = ".json", ".lease"
 ENDINGS = {"record": RECORD, "lease": LEASE}
-# what left a restore pending: PLAY is a user's own play with the handler of cache_warmup
-ROLL, COLD_TEST, PLAY = "roll", "cold_test", "play"
-
-
-def owes(record: Mapping[str, Any], started: Optional[int]) -> bool:
-    """Whether what was resident has yet to be restored, on the server that has ``started`` then (microseconds since 1970; None: it is down).
-
-    With the process of before, nothing was lost: a roll evicts nothing else. A cold test does. A play may have restarted nothing: a process
-    that has started later than ``until`` is another's doing.
-    """
-    debt = record.get("debt") or {}
-    if not debt or debt["for"] == COLD_TEST:
-        return bool(debt)
-    return bool(debt["started"] != started and (started is None or started <= debt.get("until", started)))
 
 
 class Records:
@@ -137,9 +124,6 @@ class Records:
         finally:
             os.close(lock)
 
-    def write(self, name: str, record: Mapping[str, Any]) -> None:
-        self._store(name + RECORD, record)
-
     def _store(self, name: str, content: Mapping[str, Any]) -> None:
         path = os.path.join(self.directory, name)
         temporary = path + ".new"
@@ -167,17 +151,17 @@ class Records:
     # --- the lease ---
 
     def take(self, name: str, wanted: Mapping[str, Any], replace: Sequence[str] = ()) -> Dict[str, Any]:
-        """``held_by``: who has it and is not stale; else it is ours from now on, and ``taken_over`` is who had it.
+        """``held_by``: the lease of another run; else it is ours from now on, and ``taken_over`` is the one that it has replaced.
 
-        ``replace`` are the ids of leases whose owner is known to be gone, or that somebody takes over by name. The same server can have
-        another name in another inventory: its data directory tells.
+        ``replace`` are the ids of leases whose run has ended, or that an operator takes over. The same server can have another name in another
+        inventory: its data directory tells.
         """
         ours = self.holder(name, wanted, replace)
         if ours["held_by"]:
             return ours
         if ours["taken_over"] and ours["taken_over"]["name"] != name:
             self._remove(ours["taken_over"]["name"] + LEASE)
-        self._store(name + LEASE, dict(wanted, **clock()))
+        self._store(name + LEASE, wanted)
         return ours
 
     def holder(self, name: str, wanted: Mapping[str, Any], replace: Sequence[str] = ()) -> Dict[str, Any]:
@@ -187,22 +171,29 @@ class Records:
             same = lease["name"] == name or (wanted.get("data_directory") and lease.get("data_directory") == wanted["data_directory"])
             if not same or lease.get("id") == wanted["id"]:
                 continue
-            if lease.get("id") not in replace and not stale(lease):
+            if lease.get("id") not in replace:
                 return {"held_by": lease, "taken_over": None}
             ours["taken_over"] = lease
         return ours
 
-    def renew(self, name: str, lease: str, silent: Optional[int] = None) -> None:
-        """Fail if another run holds it by now: going on would change the host beside that run."""
-        mine = self.read(name)["lease"]
+    def event(self, name: str, lease: str, event: str, facts: Mapping[str, Any], remarks: Sequence[str] = (), phase: str = "") -> Dict[str, Any]:
+        """The record after an event (see _states.py), written. Fail if another run holds the lease: going on would change the host beside it."""
+        found = self.read(name)
+        if found["fault"]:
+            raise ResidencyError("%s: check what was begun on the host, then remove the file." % found["fault"])
+        mine = found["lease"]
         if mine is None or mine.get("id") != lease:
             raise ResidencyError(
                 "The lease of this host is now held by %s: that run has to finish what was begun." % owner(mine) if mine
                 else "The lease of this host was removed. Run the playbook again."
             )
-        if silent is not None:
-            mine["silent"] = silent
-        self._store(name + LEASE, dict(mine, **clock()))
+        wrong = _states.fault(found["record"] or {})
+        if wrong:
+            raise ResidencyError("%s is damaged (%s): check what was begun on the host, then remove the file." % (
+                os.path.join(self.directory, name + RECORD), wrong))
+        record = _states.note(found["record"] or {}, event, facts, remarks, phase)
+        self._store(name + RECORD, record)
+        return record
 
     def release(self, name: str, lease: str) -> bool:
         """Return whether the lease existed and was ours."""
@@ -218,34 +209,14 @@ class Records:
         self._sync()
 
 
-def clock() -> Dict[str, Any]:
-    """Now, by a clock that cannot be set: seconds since the boot ``boot``. ``heartbeat`` is for humans."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        boot = file.read().strip()
-    return {"boot": boot, "uptime": round(time.clock_gettime(time.CLOCK_BOOTTIME), 3), "heartbeat": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-
-
-def stale(lease: Mapping[str, Any]) -> bool:
-    """Whether its owner has been silent for longer than it said it would be (``silent``, in seconds).
-
-    After a reboot of the host the owner may be the one who waits for it: the time since the boot counts.
-    """
-    now = clock()
-    try:
-        since = float(lease["uptime"]) if lease["boot"] == now["boot"] else 0.0
-        return float(now["uptime"]) - since > float(lease["silent"])
-    except (KeyError, TypeError, ValueError):
-        return False  # unreadable, but held
-
-
 def owner(lease: Mapping[str, Any]) -> str:
     """Such as ``alice on ctl1 (rolling_restart, process 4711, since ...)``."""
     return printable("%s on %s (%s, process %s, since %s)" % tuple(lease.get(key, "?") for key in ("owner", "controller", "what", "pid", "since")), 300)
 
 
 def way_out(lease: Mapping[str, Any]) -> str:
-    """The remedy. The owner is a host's text, and the command is pasted into a shell: only a plain name becomes part of it."""
-    name = str(lease.get("owner"))
-    if re.fullmatch("[A-Za-z0-9_.@-]{1,60}", name):
+    """The remedy. The id is a host's text, and the command is pasted into a shell: only a plain one becomes part of it."""
+    name = str(lease.get("id"))
+    if re.fullmatch("[A-Za-z0-9-]{1,60}", name):
         return "Wait until it ends. If that run no longer exists, take it over with -e pgfleet_take_over=%s." % name
     return "Wait until it ends. If that run no longer exists, remove its file in pgfleet_state_directory."

@@ -11,9 +11,11 @@ module: host_record
 short_description: Read and write a host's record of unfinished work and its lease
 version_added: 0.3.0
 description:
-  - Reads and writes the record of a host (the unfinished work and the debt of a rolling restart or a cold test) and the lease of the current run.
-    The roles C(cache_restart) and C(cache_cold_test) use it. It does not need PostgreSQL.
-  - Each is a JSON file in O(directory), replaced as a whole and synced. Only the holder of the lease may write the record, which renews the lease.
+  - Reads and writes the record of a host (the unfinished work and the debt of a rolling restart, a cold test or a play) and the lease of the current
+    run. It does not need PostgreSQL.
+  - Each is a JSON file in O(directory), replaced as a whole and synced. Only the run that holds the lease may write the record, and an event that the
+    record does not allow is refused.
+  - A lease has no time limit. It ends when its run releases it, when its run has ended on the same controller, or when an operator takes it over.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -31,35 +33,63 @@ options:
     required: true
   state:
     description:
-      - V(read) changes nothing except that it renews O(lease_id), if given.
-      - V(leased) takes O(lease), unless another run holds it. Then RV(held_by) names the holder, and the module does not fail.
-      - V(written) replaces the record with O(record). O(lease_id) must hold the lease.
-      - V(released) releases the lease O(lease_id), if it exists.
+      - V(read) changes nothing.
+      - V(held) changes nothing, and fails if another run holds the lease.
+      - V(leased) takes the lease, and fails if another run holds it.
+      - V(written) applies O(event) to the record. The run must hold the lease; with O(what) it takes the lease for this event only.
+      - V(released) releases the lease of this run, if it exists.
     type: str
-    choices: [read, leased, written, released]
+    choices: [read, held, leased, written, released]
     default: read
-  record:
+  event:
     description:
-      - Content of the record.
+      - The event that has happened, or is about to happen, with O(state=written). docs/restarts.md has the events.
+    type: str
+    choices: [begin, go_on, save, going_out, out, pausing, stopping, restarted, resumed, going_in, in, warm, done, ended, left, waived, put_back,
+              finished]
+  facts:
+    description:
+      - What belongs to the event.
     type: dict
     default: {}
-  lease:
+  remarks:
     description:
-      - Content of the lease. Its keys include C(id), and C(silent), the number of seconds without renewal after which the lease is stale.
-    type: dict
-    default: {}
-  lease_id:
+      - Sentences for the report, added to the record.
+    type: list
+    elements: str
+    default: []
+  phase:
     description:
-      - The C(id) of the caller's own lease.
+      - The phase that ends with this event. Its seconds count from the previous event.
     type: str
     default: ""
-  silent:
+  what:
     description:
-      - Seconds without renewal after which the caller's lease becomes stale, from now on.
-    type: int
+      - What the run does, for other runs that find its lease. V(cold_test) and V(play) are refused on a host with other unfinished work.
+    type: str
+    default: ""
+  take_over:
+    description:
+      - The C(id) of another run whose lease is taken over, as the message of the refused run names it.
+    type: str
+    default: ""
+  at:
+    description:
+      - The C(at) of the record that the caller has read, with O(state=leased). If the record is a newer one, the lease is not taken.
+    type: float
+  data_directory:
+    description:
+      - Data directory of the server, with O(state=leased). A lease of the same server under another name prevents this one.
+    type: str
+    default: ""
+  lease:
+    description:
+      - Content of the lease of this run. Set by the action plugin.
+    type: dict
+    default: {}
   replace:
     description:
-      - The ids of leases to take over, stale or not.
+      - The ids of leases that are taken over. Set by the action plugin.
     type: list
     elements: str
     default: []
@@ -96,11 +126,6 @@ lease:
   returned: always
   type: dict
   sample: {"owner": "alice", "controller": "ctl1", "pid": 4711, "what": "rolling_restart"}
-stale:
-  description: Whether the lease was not renewed in time.
-  returned: always
-  type: bool
-  sample: false
 fault:
   description: Reason why one of the files cannot be read; empty otherwise.
   returned: always
@@ -116,17 +141,24 @@ taken_over:
   returned: always
   type: dict
   sample: null
+remark:
+  description: A sentence for the report about the lease that was taken over.
+  returned: if a lease was taken over
+  type: str
+  sample: "This run has taken over the lease of alice on ctl1 (rolling_restart, process 4711, since 2026-11-22T03:45:01Z)."
 """
 
 import os
 from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import Records, stale
+from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import Records
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
 
-EMPTY = {"changed": False, "record": None, "lease": None, "stale": False, "fault": "", "held_by": None, "taken_over": None}
+READING = ("read", "held")
+EMPTY = {"changed": False, "record": None, "lease": None, "fault": "", "held_by": None, "taken_over": None}
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
@@ -134,31 +166,32 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     name = params["name"]
     if not name or "/" in name or name.startswith("."):
         raise ResidencyError("'%s' is not a file name." % name)
-    if params["state"] == "leased" and not (params["lease"].get("id") and params["lease"].get("silent")):
-        raise ResidencyError("A lease needs id and silent.")
+    if params["state"] not in READING and not params["lease"].get("id"):
+        raise ResidencyError("A lease needs an id.")
     records = Records(params["directory"])
     done: Dict[str, Any] = {}
     if not module.check_mode:
         if params["state"] in ("leased", "written"):
             records.prepare()
-        if (params["state"] != "read" or params["lease_id"]) and not (params["state"] == "released" and not os.path.isdir(params["directory"])):
+        if params["state"] not in READING and not (params["state"] == "released" and not os.path.isdir(params["directory"])):
             with records.locked():
                 done = _change(records, name, params)
     elif params["state"] == "leased":
         done = records.holder(name, params["lease"], params["replace"])
-    found = records.read(name)
-    return dict(EMPTY, **dict(found, stale=bool(found["lease"]) and stale(found["lease"]), **done))
+    return dict(EMPTY, **dict(records.read(name), **done))
 
 
 def _change(records: Records, name: str, params: Dict[str, Any]) -> Dict[str, Any]:
     if params["state"] == "leased":
-        return records.take(name, params["lease"], params["replace"])
+        done = records.take(name, params["lease"], params["replace"])
+        if not done["held_by"] and params["at"] is not None and (records.read(name)["record"] or {}).get("at", 0) != params["at"]:
+            records.release(name, params["lease"]["id"])
+            raise ResidencyError("another run has changed the state of this host in the meantime. Run the playbook again.")
+        return done
     if params["state"] == "released":
-        records.release(name, params["lease_id"])
-        return {}
-    records.renew(name, params["lease_id"], params["silent"])
-    if params["state"] == "written":
-        records.write(name, params["record"])
+        records.release(name, params["lease"]["id"])
+    else:
+        records.event(name, params["lease"]["id"], params["event"], params["facts"], params["remarks"], params["phase"])
     return {}
 
 
@@ -167,13 +200,19 @@ def main() -> None:
         argument_spec={
             "directory": {"type": "path", "required": True},
             "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["read", "leased", "written", "released"], "default": "read"},
-            "record": {"type": "dict", "default": {}},
+            "state": {"type": "str", "choices": ["read", "held", "leased", "written", "released"], "default": "read"},
+            "event": {"type": "str", "choices": list(_states.EVENTS)},
+            "facts": {"type": "dict", "default": {}},
+            "remarks": {"type": "list", "elements": "str", "default": []},
+            "phase": {"type": "str", "default": ""},
+            "what": {"type": "str", "default": ""},
+            "take_over": {"type": "str", "default": ""},
+            "at": {"type": "float"},
+            "data_directory": {"type": "str", "default": ""},
             "lease": {"type": "dict", "default": {}},
-            "lease_id": {"type": "str", "default": ""},
-            "silent": {"type": "int"},
             "replace": {"type": "list", "elements": "str", "default": []},
         },
+        required_if=[("state", "written", ["event"])],
         supports_check_mode=True,
     )
     finish(module, run, EMPTY)

@@ -704,7 +704,7 @@ def _check_lease(params: Dict[str, Any]) -> None:
         raise ResidencyError(
             "Cannot check for other runs on this host: %s. Make pgfleet_state_directory readable for the cluster's user (0755), or correct it."
             % found["fault"])
-    if lease is None or lease.get("id") == params["lease_id"] or lease.get("owner") == params["take_over"] or _host_record.stale(lease):
+    if lease is None or lease.get("id") == params["lease_id"] or lease.get("id") == params["take_over"]:
         return
     raise ResidencyError(
         "Another run is at work on this host: the lease is held by %s. %s" % (_host_record.owner(lease), _host_record.way_out(lease)), {"held_by": lease})

@@ -359,9 +359,10 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._connection import (
     module_argument_spec,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotInstalledError, ResidencyError
-from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import COLD_TEST, Records, owes
+from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import Records
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
+from ansible_collections.pgfleet.cache.plugins.module_utils._states import COLD_TEST, owes
 
 _STARTED = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint AS started"
 

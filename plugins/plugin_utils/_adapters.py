@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
@@ -95,9 +95,17 @@ def keys(kind: str) -> List[str]:
     return list(dict.fromkeys(["kind", "host", *known["required"], *known["place"]]))
 
 
-def places(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> List[Mapping[str, Any]]:
-    """Where the host is to be taken out of traffic: those that the step ``look`` has seen, and the user's own files."""
-    return [place for way in chosen for place in (seen.get(way["kind"], []) if way["kind"] in kinds("traffic") else way["places"])]
+def identified(place: Mapping[str, Any]) -> Dict[str, Any]:
+    """The keys that identify a proxy, pooler or task file."""
+    return {name: place[name] for name in keys(str(place.get("kind"))) if name in place}
+
+
+def places(
+    chosen: Sequence[Mapping[str, Any]], seen: Optional[Mapping[str, Sequence[Mapping[str, Any]]]] = None
+) -> List[Dict[str, Any]]:
+    """The places of these ways, for the record. With what the step ``look`` has ``seen``, those where the host is in traffic, and own files."""
+    return [identified(place) for way in chosen for place in (
+        seen.get(way["kind"], []) if seen is not None and way["kind"] in kinds("traffic") else way["places"])]
 
 
 def in_traffic(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:

@@ -8,23 +8,24 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import multiprocessing
 import os
 import platform
-import uuid
 from datetime import datetime, timezone
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import owner, way_out
-from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
 
 def mine(what: str = "") -> Dict[str, Any]:
-    """The lease of this run. Ansible evaluates templates in a child, so the process is its parent."""
+    """The lease of this run, with the same ``id`` in all its tasks. Action plugins run in a child, so the process is its parent."""
     main = multiprocessing.parent_process()
     pid = os.getpid() if main is None or main.pid is None else main.pid
+    controller, process = platform.node(), _process(pid)
     return {
-        "id": uuid.uuid4().hex, "owner": os.environ.get("SUDO_USER") or _user(), "controller": platform.node(), "pid": pid, "process": _process(pid),
+        "id": "run-" + hashlib.sha256(("%s %s %d" % (controller, process, pid)).encode()).hexdigest()[:8],
+        "owner": os.environ.get("SUDO_USER") or _user(), "controller": controller, "pid": pid, "process": process,
         "what": what, "since": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
 
@@ -65,33 +66,10 @@ def gone(lease: Mapping[str, Any], of_this_run: Mapping[str, Any]) -> bool:
         return False
 
 
-def replaced(leases: Sequence[Optional[Mapping[str, Any]]], of_this_run: Mapping[str, Any], take_over: str) -> List[str]:
-    """The ids of leases that this run may replace: their owner is gone, or is the one that pgfleet_take_over names."""
-    return sorted({
-        str(lease["id"]) for lease in leases
-        if lease and lease.get("id") and (gone(lease, of_this_run) or (take_over and lease.get("owner") == take_over))
-    })
+def refused(host: str, held: Mapping[str, Any]) -> str:
+    return "Another run is at work on %s: the lease is held by %s. %s" % (host, owner(held), way_out(held))
 
 
-def refused(results: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> str:
-    """Why this run does not start: another run is at work, or the lease could not be written; empty if neither. Unreachable hosts are skipped."""
-    for host, one in zip(hosts, results):
-        if one.get("failed") and not one.get("unreachable"):
-            return "%s: %s Or remove it from target." % (host, printable(one.get("msg") or "", 500))
-        held = one.get("held_by")
-        if isinstance(held, Mapping):
-            return "Another run is at work on %s: the lease is held by %s. %s" % (host, owner(held), way_out(held))
-    return ""
-
-
-def taken(lease: Optional[Mapping[str, Any]], mine_is: str) -> str:
-    """Why this run stops without putting anything back: another run holds the host's ``lease`` now."""
-    if not lease or lease.get("id") == mine_is:
-        return ""
-    return "The lease of this host is now held by %s: that run has to put back what this one began. Nothing more was done." % owner(lease)
-
-
-def taken_over(results: Sequence[Mapping[str, Any]]) -> str:
+def taken_over(lease: Optional[Mapping[str, Any]]) -> str:
     """The owner of the lease taken over, for the report."""
-    found = [one["taken_over"] for one in results if isinstance(one.get("taken_over"), Mapping)]
-    return "This run has taken over the lease of %s." % owner(found[0]) if found else ""
+    return "This run has taken over the lease of %s." % owner(lease) if lease else ""

@@ -13,10 +13,13 @@ from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from ansible.module_utils.common.validation import check_type_bool
+from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _states
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._roll import Answers, identifier, is_open
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._adapters import AWAY, ways
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._pending import forgotten
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._roll import Answers, half_done, identifier, is_open, may_start
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import without_additions
 
 # Variables of the role that all hosts of a run have alike; their names begin with cache_restart_
 _ALIKE = ("abort", "resume", "primary", "candidate", "switchover_tasks", "serial", "min_standbys", "max_age")
@@ -37,11 +40,6 @@ def asked(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Dict[str, An
     return {name: shared[name] if name in shared else variables[host][name] for name in _ASKED if name in shared or name in variables[host]}
 
 
-def what(kept: Mapping[str, Any], host: str, variables: Mapping[str, Mapping[str, Any]]) -> str:
-    """What of this host is restarted, for its record: beyond --limit, where nothing is, what the record has already."""
-    return str(_given(host, variables).get("cache_restart_what") or kept.get("what") or "postgresql")
-
-
 def not_shared(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
     """The hosts that have not shared their variables."""
     return [host for host in hosts if not _given(host, variables)]
@@ -52,18 +50,70 @@ def _given(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Mapping[str
     return found
 
 
-def plan(
-    hosts: Sequence[str], found: Answers, limited: Sequence[str], now: float, variables: Mapping[str, Mapping[str, Any]], waive: Sequence[str] = ()
+def answers_of(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Answers:
+    """What a host has registered last: the answers of hosts that it has asked, without what Ansible adds."""
+    results = (variables[host].get("cache_restart_answers") or {}).get("results") or []
+    return {str(one["__cache_restart_each"]): without_additions(one) for one in results}
+
+
+def gathered(
+    hosts: Sequence[str], limited: Sequence[str], variables: Mapping[str, Mapping[str, Any]], waived: Sequence[str]
+) -> Dict[str, Any]:
+    """The newest answer of each host: its own, or for hosts beyond --limit that of whoever has asked; and what cannot wait for its turn."""
+    found = answers_of(limited[0], variables)
+    known = (variables[limited[0]].get("cache_restart_fleet") or {}).get("answers") or {}
+    own = {host: answers_of(host, variables) for host in limited}
+    found = dict(known, **dict(found, **{host: one[host] for host, one in own.items() if host in one}))
+    return {
+        "answers": {host: found[host] for host in hosts if host in found},
+        "reached": [host for host in hosts if host in found and not str(found[host].get("problem", "")).startswith("unreachable")],
+        "half_done": [host for host in limited if host in found and half_done(found[host], host in waived)],
+        "paused": [host for host in hosts if host not in limited and host in found and found[host]["kept"].get("paused")],
+    }
+
+
+def planned(
+    hosts: Sequence[str], limited: Sequence[str], now: float, variables: Mapping[str, Mapping[str, Any]], waived: Sequence[str] = (),
+    foretold: bool = False,
 ) -> Dict[str, Any]:
     """The plan for ``hosts``, and in ``steps`` the hosts that are restarted at the same time. ``problem`` is why nothing is restarted.
 
-    ``limited`` are the hosts of this run; ``variables`` are Ansible's hostvars. A primary has a step for itself.
+    ``limited`` are the hosts of this run; ``variables`` are Ansible's hostvars. ``foretold`` (check mode): what an interrupted run has stopped
+    counts as started, which a run does before it plans.
     """
+    there = gathered(hosts, limited, variables, waived)
+    found: Answers = there["answers"]
     options = {name: _given(limited[0], variables)["cache_restart_" + name] for name in _ALIKE}
     options.update({name: check_type_bool(options[name]) for name in _TRUTHS})
+    if foretold:
+        found = there["answers"] = {host: _as_started(found, host, host in limited) for host in found}
     one = plan_of(hosts, found, limited, now, what={host: str(_given(host, variables)["cache_restart_what"]) for host in limited}, **options)
-    problem = _unread(hosts, found) or _waived(hosts, waive) or _disagreement(limited, variables) or _several(hosts, found) or one["problem"]
-    return dict(one, problem=problem, steps=[*one["batches"], *([[one["last"]]] if one["last"] else [])])
+    problem = (
+        _unread(hosts, found) or _waived(hosts, waived) or _disagreement(limited, variables) or _several(hosts, found) or one["problem"]
+        or _forgotten(limited, found, variables, waived)
+    )
+    return dict(there, **dict(one, problem=problem, steps=[*one["batches"], *([[one["last"]]] if one["last"] else [])]))
+
+
+def _as_started(found: Answers, host: str, limited: bool) -> Dict[str, Any]:
+    """The answer of a server that this run would start first."""
+    answer = found[host]
+    if not limited or "problem" not in answer or answer.get("unread") or not _states.is_stopped(answer["kept"]) or may_start(found, host):
+        return answer
+    kept = answer["kept"]
+    known = {name: value for name, value in answer.items() if name not in ("problem", "msg")}
+    server = dict({"standby": False, "version_num": 0, "cluster_name": ""}, **(kept.get("server") or {}))
+    return dict(
+        known, stopped=True, in_recovery=server["standby"], version_num=server["version_num"], cluster_name=server["cluster_name"], started=0, lsn=0,
+        system_identifier=_states.identifier(kept), paused=False, receiver="streaming", extension="", schema="", data_directory="", pid=0)
+
+
+def _forgotten(hosts: Sequence[str], found: Answers, variables: Mapping[str, Mapping[str, Any]], waived: Sequence[str]) -> str:
+    """A host that an earlier run has taken out of traffic by a proxy that is no longer configured."""
+    every = [
+        forgotten(found[host]["kept"], ways(asked(host, variables), host, AWAY), host) for host in hosts if host in found and host not in waived
+    ]
+    return next(filter(None, every), "")
 
 
 def _several(hosts: Sequence[str], found: Answers) -> str:

@@ -7,13 +7,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence
 
-from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.text.formatters import bytes_to_human, human_to_bytes
+from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _states
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import reason
 
 Answers = Dict[str, Dict[str, Any]]
 
@@ -22,86 +20,6 @@ REPLACED = {
     "cache_warmup_min_residency": "the gate is cache_restart_min_residency.",
     "cache_warmup_max_age": "the snapshot is new.",
 }
-# Of the answer to __cache_restart_query: started in microseconds since 1970, lsn in bytes
-_ANSWER: Dict[str, Tuple[type, ...]] = {
-    "in_recovery": (bool,), "system_identifier": (str,), "version_num": (int,), "cluster_name": (str,), "data_directory": (str,), "started": (int,),
-    "pid": (int,), "extension": (str, type(None)), "schema": (str, type(None)), "lsn": (int,), "paused": (bool,), "receiver": (str,),
-}
-
-
-def answers(servers: Mapping[str, Any], records: Mapping[str, Any], asked: Sequence[str], waived: Sequence[str] = (), by: str = "") -> Answers:
-    """Of each host that two tasks have asked in a loop: the server's row or a ``problem``; its record, ``kept``, and ``lease``, also without a server.
-
-    Which host a result is of is known by its place: from ansible-core 2.21 a host can return another item of the loop. Of hosts that are
-    ``waived`` nothing is owed any more.
-    """
-    return {
-        host: _answer(host, server, record, by if host in waived else "")
-        for host, server, record in zip(asked, servers["results"], records["results"])
-    }
-
-
-def _answer(host: str, server: Mapping[str, Any], record: Mapping[str, Any], waived_by: str) -> Dict[str, Any]:
-    for one in (server, record):
-        if one.get("unreachable"):
-            return {"problem": "unreachable: %s" % reason(one), "kept": {}, "lease": None}
-    said, kept = _kept(record)
-    debt = kept.get("debt") or {}
-    if debt and waived_by:
-        kept = _states.note(kept, "waived", {"by": waived_by})
-    found: Dict[str, Any] = {"kept": kept, "lease": record["lease"] if isinstance(record.get("lease"), dict) else None}
-    if not server.get("query_result"):
-        return dict(found, problem=said or reason(server), unread=bool(said))
-    row = server["query_result"][0] if isinstance(server["query_result"], list) else None
-    if not isinstance(row, dict) or not row.get("system_identifier") or not all(
-            isinstance(row.get(name), kinds) and (kinds != (int,) or _states.is_bounded(row[name])) for name, kinds in _ANSWER.items()):
-        return dict(found, problem=said or "The server returned an invalid answer: %s" % printable(server["query_result"], 300))
-    # a primary whose record is damaged is a primary all the same, of the same cluster
-    found.update(in_recovery=row["in_recovery"], system_identifier=row["system_identifier"])
-    if said:
-        return dict(found, problem=said, unread=True)
-    if kept.get("debt") and debt["system_identifier"] != row["system_identifier"]:
-        return dict(found, problem=(
-            "The pending restore belongs to another cluster (system identifier %s; this one is %s). If that cluster is gone, waive it with"
-            " -e pgfleet_waive=%s." % (printable(debt["system_identifier"], 30), printable(row["system_identifier"], 30), host)))
-    return dict(found, **{name: row[name] for name in _ANSWER})
-
-
-def _kept(result: Mapping[str, Any]) -> Tuple[str, Dict[str, Any]]:
-    """Why the record cannot be used, and the record."""
-    if result.get("failed"):
-        return reason(result), {}
-    if result.get("fault"):
-        text = printable(result["fault"], 300)
-        if "directory" in text.rpartition(": ")[2]:
-            return "%s: check that pgfleet_state_directory is a directory." % text, {}
-        return "%s: check when the host was restarted and what is in traffic, then remove the file." % text, {}
-    record = result.get("record")
-    if record is None:
-        return "", {}
-    wrong = _states.fault(record)
-    if wrong:
-        return "The record of the host in pgfleet_state_directory is damaged (%s): check when the host was restarted, then remove the file." % wrong, {}
-    return "", _states.known(record)
-
-
-def changed_meanwhile(
-    leases: Sequence[Mapping[str, Any]], hosts: Sequence[str], found: Answers, waived: Sequence[str], by: str
-) -> str:
-    """Why this run does not start: the record of a leased host has changed since this run read it."""
-    for host, one in zip(hosts, leases):
-        said, kept = _kept(one) if "record" in one else ("", found[host]["kept"])
-        if host in waived and kept.get("debt"):
-            kept = _states.note(kept, "waived", {"by": by})
-        if not said and kept != found[host]["kept"]:
-            return "Another run has changed the state of %s in the meantime. Run the playbook again." % host
-    return ""
-
-
-def gathered(found: Mapping[str, Any], hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> Answers:
-    """The newest answer of each host: for hosts of this run, that of their own fact; ``variables`` are Ansible's hostvars."""
-    own = {host: variables[host].get("cache_restart_answers") or {} for host in hosts}
-    return dict(found, **{host: answer[host] for host, answer in own.items() if host in answer})
 
 
 def identifier(answer: Mapping[str, Any]) -> str:
@@ -119,31 +37,26 @@ def is_open(answer: Mapping[str, Any]) -> bool:
     return _states.open_ends(answer["kept"], answer.get("started"))
 
 
-def half_done(answer: Mapping[str, Any], waive: Sequence[str], host: str) -> bool:
+def half_done(answer: Mapping[str, Any], waived: bool) -> bool:
     """Whether something on the host cannot wait for its turn: it is down, its clients are paused, or its pending restore is waived."""
     kept = answer.get("kept") or {}
     down = "problem" in answer and _states.is_stopped(kept)
-    return bool(kept) and bool(down or kept.get("paused") or (host in waive and "problem" not in answer))
+    return bool(kept) and bool(down or kept.get("paused") or (waived and "problem" not in answer))
 
 
-def closed(host: str, variables: Mapping[str, Mapping[str, Any]], found: Answers, roll: str) -> Mapping[str, Any]:
-    """The record of a host of a roll in which all are done; ``variables`` are Ansible's hostvars."""
-    result = variables[host].get("cache_restart_result")
-    if not isinstance(result, Mapping) or result.get("roll") != roll:
-        kept = found[host]["kept"] if host in found else {}
-        result = _states.note(kept, "begin", {"roll": roll, "what": str(kept.get("what") or "postgresql")})
-    return _states.note(result, "finished")
+def record_of(host: str, variables: Mapping[str, Mapping[str, Any]], fleet: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record of a host as this run has last written it, else as an earlier run of the same rolling restart has left it."""
+    written = (variables[host].get("cache_restart_result") or {}).get("record")
+    if written:
+        return dict(written)
+    kept = ((fleet.get("answers") or {}).get(host) or {}).get("kept") or {}
+    return kept if kept.get("roll", "") == fleet.get("roll", "-") else {}
 
 
 def restarted(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
     """The hosts that are restarted and warm, in this run or an earlier one of the same roll; ``variables`` are Ansible's hostvars."""
-    found = []
     fleet = fleet_of(hosts, variables)
-    for host in hosts:
-        result = variables[host].get("cache_restart_result")
-        if host in fleet.get("done", ()) or (isinstance(result, Mapping) and result.get("state") == "done"):
-            found.append(host)
-    return found
+    return [host for host in hosts if host in fleet.get("done", ()) or record_of(host, variables, fleet).get("state") == "done"]
 
 
 def left(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
@@ -159,8 +72,8 @@ def left(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> Li
 
 
 def _begun_beyond_limit(host: str, hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether something is begun on a host that this run has not reached; every host of the run has its answer."""
-    found: Answers = next((variables[one]["cache_restart_answers"] for one in hosts if variables[one].get("cache_restart_answers")), {})
+    """Whether something is begun on a host that this run has not reached."""
+    found = fleet_of(hosts, variables).get("answers") or {}
     return host in found and not variables[host].get("cache_restart_result") and is_open(found[host])
 
 
@@ -205,21 +118,25 @@ def in_the_way(
     return ""
 
 
-def preview(host: str, variables: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
-    """The report of --check for a host; ``cluster`` is the plan of its cluster."""
-    if host in cluster.get("done", ()):
+def preview(host: str, variables: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    """The report of --check for a host."""
+    answer = (plan.get("answers") or {}).get(host) or {}
+    first = "PostgreSQL is stopped since an interrupted run and would be started first. " if answer.get("stopped") else ""
+    return (first + _preview(host, variables, plan, answer)).strip()
+
+
+def _preview(host: str, variables: Mapping[str, Any], plan: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    if host in plan.get("done", ()):
         return "Already restarted and warm: would not be restarted again."
-    if host == cluster.get("primary") and not cluster.get("last"):
+    if host == plan.get("primary") and not plan.get("last"):
         return ""
-    answer = variables.get("cache_restart_answers")
-    answer = answer.get(host) or {} if isinstance(answer, Mapping) else {}
     kept, started = answer.get("kept") or {}, answer.get("started")
     if started is not None:
-        plan_of = _states.way(kept, started, str(cluster.get("roll")), bool(cluster.get("abort")))
+        steps = _states.way(kept, started, str(plan.get("roll")), bool(plan.get("abort")))
         debt = printable((kept.get("debt") or {}).get("snapshot"), 100)
-        if not plan_of["save"] and not plan_of["restart"]:
-            return "Already restarted: would only be restored from %s." % debt if plan_of["restore"] else "Would be put back into traffic."
-        if not plan_of["save"]:
+        if not steps["save"] and not steps["restart"]:
+            return "Already restarted: would only be restored from %s." % debt if steps["restore"] else "Would be put back into traffic."
+        if not steps["save"]:
             return "Not as warm as before: would be restarted and then restored from %s." % debt
     saved = variables.get("__cache_restart_saved")
     return printable(saved.get("msg") or "") if isinstance(saved, Mapping) else ""
@@ -321,33 +238,3 @@ def may_start(found: Answers, host: str) -> str:
 def _was_standby(answer: Mapping[str, Any]) -> bool:
     """Whether a server that does not answer is a standby that a rolling restart has stopped, and that was not started since."""
     return _states.is_stopped(answer["kept"]) and bool((answer["kept"].get("server") or {}).get("standby"))
-
-
-def written(result: Mapping[str, Any], host: str) -> Mapping[str, Any]:
-    """The record as the host has it now."""
-    if result.get("unreachable"):
-        raise AnsibleFilterError("%s is unreachable: %s" % (host, printable(result.get("msg") or "", 300)))
-    if result.get("failed"):
-        raise AnsibleFilterError(printable(result.get("msg"), 500))
-    record: Mapping[str, Any] = result["record"]
-    return record
-
-
-def behind(asked: Mapping[str, Any], replay: Mapping[str, Any], host: str, primary: str, seconds: Any) -> str:
-    """Why a standby has not replayed what the primary had written; empty if it has.
-
-    ``asked`` is the result of the task that asked the primary for its position, ``replay`` that of the standby's.
-    """
-    if asked.get("rowcount", 0) != 1:
-        return "%s %s: %s" % (
-            primary, "is unreachable" if asked.get("unreachable") else "does not answer", printable(" ".join(str(asked.get("msg", "")).split())))
-    row = replay["query_result"][0]
-    if row["caught_up"]:
-        return ""
-    why = (
-        "Replay is paused: run SELECT pg_wal_replay_resume()." if row["paused"]
-        else "It receives no WAL: check its primary_conninfo and its log." if row["receiver"] != "streaming"
-        else "It receives WAL but replays it slowly: wait, or raise cache_restart_replay_timeout."
-    )
-    return "%s has not caught up with %s: after %s s it is at %s, %s behind. %s" % (
-        host, primary, seconds, printable(row["replayed"], 30), bytes_to_human(int(row["behind"] or 0)), why)

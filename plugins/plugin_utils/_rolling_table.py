@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from ansible.module_utils.common.text.formatters import bytes_to_human
+from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _roll, _states, _tables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll, _tables
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import Column, Result
 
 PHASES = (("snapshot", 8), ("out", 5), ("restart", 7), ("replay", 6), ("restore", 7), ("in", 5))
@@ -32,7 +33,6 @@ class Rolling:
         self._fleet = self._first("cache_restart_fleet")
         self._problem = next((str(one) for one in (self._variables[host].get("cache_restart_problem") for host in self._known) if one), "")
         self._failed = [host for host in self._known if self._failure(host)]
-        self._answers = self._first("cache_restart_answers")
 
     def _first(self, name: str) -> Mapping[str, Any]:
         """The first value of a variable that the plan has set for all hosts alike."""
@@ -97,15 +97,13 @@ class Rolling:
     def _away(self, host: str) -> bool:
         """Whether any earlier run has left the host out of traffic, and this one has not reached it."""
         answer = self._answer(host)
-        kept = answer.get("kept") if isinstance(answer, Mapping) else None
-        result = self._variables[host].get("cache_restart_result")
-        return not result and isinstance(kept, Mapping) and kept.get("out") is True
+        return not self._variables[host].get("cache_restart_result") and answer.get("kept", {}).get("out") is True
 
     def _debt(self, host: str) -> List[str]:
         """The pending restore of the host, from its record."""
         answer = self._answer(host)
-        record = self._variables[host].get("cache_restart_result") or (answer.get("kept") if isinstance(answer, Mapping) else None)
-        if not isinstance(record, Mapping) or _states.fault(record) or not isinstance(answer, Mapping):
+        record = self._record(host) or answer.get("kept") or {}
+        if _states.fault(record):
             return []
         debt = record.get("debt") or {}
         # after its restart the answer is that of before
@@ -118,13 +116,14 @@ class Rolling:
     def _row(self, host: str) -> _tables.Row:
         answers = Result(self._answer(host), "its answer's ")
         recovering = answers.truth("in_recovery")
-        result = Result(self._variables[host].get("cache_restart_result") or self._kept(host))
+        result = Result(self._record(host))
         residency, seconds = result.figure("residency"), result.part("seconds")
+        if residency is None:  # what a host that missed its gate has reached
+            residency = Result(self._variables[host].get("__cache_restart_reached") or {}).figure("residency")
         phases = [seconds.figure(name) for name, dummy in PHASES]
         words = [self._failure(host) or answers.text("problem", 500), *result.texts("remarks")]
-        remark = str(self._variables[host].get("cache_restart_remark") or "")
-        if remark and remark not in words:
-            words.append(remark)
+        remarks = [str(self._variables[host].get(name) or "") for name in ("cache_restart_remark", "cache_restart_closing")]
+        words += [remark for remark in remarks if remark and remark not in words]
         if self.check_mode and self._fleet and not self._problem and not self._failed:
             words.append(_roll.preview(host, self._variables[host], self._fleet))
         return [
@@ -135,15 +134,13 @@ class Rolling:
             "out" if self._out(host) or result.truth("out") or self._away(host) else "-" if recovering is None else "in",
         ], " ".join(filter(None, words))
 
-    def _answer(self, host: str) -> Any:
-        """Without a plan a host knows its own answer only, and one beyond --limit none."""
-        own = self._variables[host].get("cache_restart_answers")
-        return (own.get(host) if isinstance(own, Mapping) else None) or self._answers.get(host) or {}
+    def _answer(self, host: str) -> Mapping[str, Any]:
+        """The host's own answer, else the one of the plan: a host beyond --limit has none of its own."""
+        planned: Mapping[str, Any] = (self._fleet.get("answers") or {}).get(host) or {}
+        return planned if self.check_mode and planned else _plan.answers_of(host, self._variables).get(host) or planned
 
-    def _kept(self, host: str) -> Mapping[str, Any]:
-        """The host's record of this rolling restart, from an earlier run."""
-        kept = Result(self._answer(host), "its answer's ").part("kept").values
-        return kept if kept.get("roll", "") == self._fleet.get("roll", "-") else {}
+    def _record(self, host: str) -> Mapping[str, Any]:
+        return _roll.record_of(host, self._variables, self._fleet)
 
 
 def _list(value: Any) -> List[Any]:

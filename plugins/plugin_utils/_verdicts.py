@@ -11,6 +11,7 @@ import re
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _roll
 
 DONE, FAILED, UNREACHABLE, LOST, NOT_RUN = "done", "failed", "unreachable", "lost", "not_run"
 NOT_BEGUN = "not_begun"  # because something else went wrong
@@ -45,6 +46,8 @@ def verdict(host: str, variables: Mapping[str, Any], playbook: str) -> Dict[str,
     result = variables.get(RESULTS[playbook])
     begun = result is not None or (playbook == "rolling_restart" and variables.get("pgfleet_begun"))
     result = result if isinstance(result, Mapping) and not result.get("skipped") else {}
+    if playbook == "rolling_restart":
+        result = _roll.record_of(host, {host: variables}, variables.get("cache_restart_fleet") or {})
     ended, message = _judge(host, variables, result, playbook, bool(begun))
     return {"verdict": ended, "message": message, "result": without_additions(result)}
 
@@ -65,7 +68,8 @@ def _judge(host: str, variables: Mapping[str, Any], result: Mapping[str, Any], p
 
 
 def _rolled(host: str, variables: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
-    skipped = (variables.get("cache_restart_given") or {}).get("cache_restart_primary") == "skip" and variables.get("cache_restart_primary_now") == host
+    skipped = (variables.get("cache_restart_given") or {}).get("cache_restart_primary") == "skip" and (
+        variables.get("cache_restart_fleet") or {}).get("primary") == host
     return result.get("state") == "done" or skipped
 
 

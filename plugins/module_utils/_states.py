@@ -13,16 +13,16 @@ serves, whichever roll, cold test, play or operator comes next; it ends when the
 from __future__ import annotations
 
 import math
-import os
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+import time
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
-from ansible.errors import AnsibleFilterError
-from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import COLD_TEST, PLAY, ROLL, owes
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters
 
 Record = Dict[str, Any]
 
+# what left a restore pending: PLAY is a user's own play with the handler of cache_warmup
+ROLL, COLD_TEST, PLAY = "roll", "cold_test", "play"
 # planned: nothing has happened. saved: there is a snapshot. restarting: it may be down. restarted: another process runs. warm: the gate is
 # passed. done: and it is in traffic.
 STATES = ("planned", "saved", "restarting", "restarted", "warm", "done")
@@ -33,6 +33,7 @@ _FORM: Dict[str, Tuple[type, ...]] = {
     "roll": _TEXT, "system_identifier": _TEXT, "what": _TEXT, "snapshot": _TEXT, "state": _TEXT, "intent": _TEXT, "finished": _FLAG, "out": _FLAG,
     "traffic": _LIST, "paused": _LIST,
     "before": (int,), "after": (int,), "debt": _OBJECT, "server": _OBJECT, "residency": (int, float, type(None)), "seconds": _OBJECT, "remarks": _LIST,
+    "at": (int, float),
 }
 _DEBT: Dict[str, Tuple[type, ...]] = {
     "for": _TEXT, "snapshot": _TEXT, "digest": _TEXT, "wanted": (int,), "started": (int,), "until": (int,), "system_identifier": _TEXT,
@@ -90,6 +91,18 @@ def known(record: Mapping[str, Any]) -> Record:
 # --- what a record means ---
 
 
+def owes(record: Mapping[str, Any], started: Optional[int]) -> bool:
+    """Whether what was resident has yet to be restored, on the server that has ``started`` then (microseconds since 1970; None: it is down).
+
+    With the process of before, nothing was lost: a roll evicts nothing else. A cold test does. A play may have restarted nothing: a process
+    that has started later than ``until`` is another's doing.
+    """
+    debt = record.get("debt") or {}
+    if not debt or debt["for"] == COLD_TEST:
+        return bool(debt)
+    return bool(debt["started"] != started and (started is None or started <= debt.get("until", started)))
+
+
 def open_ends(record: Mapping[str, Any], started: Optional[int]) -> bool:
     """Whether a run has to continue on this host: it is out of traffic, paused, perhaps down, or not as warm as before."""
     return bool(record.get("out") or record.get("paused") or record.get("intent") or record.get("state") == "restarting" or owes(record, started))
@@ -122,51 +135,16 @@ def way(record: Mapping[str, Any], started: int, roll: str, abort: bool) -> Dict
     }
 
 
-def unfinished(result: Mapping[str, Any], host: str, what: str) -> str:
-    """Why a cold test or a user's play (``what``) does not start on this host; ``result`` is that of the module host_record."""
-    if result.get("fault"):
-        return "%s: check what was begun on %s, then remove the file." % (printable(result["fault"], 300), host)
-    record = result.get("record") or {}
-    wrong = fault(record)
-    if wrong:
-        return "The record of %s in pgfleet_state_directory is damaged (%s): check what was begun there, then remove the file." % (host, wrong)
-    debt = record.get("debt") or {}
-    if record.get("out") or record.get("paused") or debt.get("for") == ROLL:
-        return (
-            "A rolling restart of %s was not finished%s: run pgfleet.cache.rolling_restart again first, or end it by running it with -e"
-            " cache_restart_abort=true." % (host, ", and the host still has to be restored from %s" % printable(debt["snapshot"], 80) if debt else ""))
-    if debt.get("for") == COLD_TEST and what != COLD_TEST:
-        return (
-            "A cold test of %s was not finished: run pgfleet.cache.cold_test again first, which restores %s, or waive that by running it with -e"
-            " pgfleet_waive=%s." % (host, printable(debt["snapshot"], 80), host))
-    return ""
-
-
-def not_to_be_measured(record: Optional[Mapping[str, Any]], server: Mapping[str, Any], host: str, waive: Sequence[str]) -> str:
-    """Why a cold test stops on this host: a pending restore that is not the test's. ``server`` is the running server."""
-    debt = (record or {}).get("debt") or {}
-    if not debt or host in waive:
-        return ""
-    if debt["system_identifier"] != server["system_identifier"]:
-        return "The pending restore of %s belongs to another cluster (system identifier %s). If that cluster is gone, waive it with -e pgfleet_waive=%s." % (
-            host, printable(debt["system_identifier"], 30), host)
-    if debt["for"] == PLAY and owes({"debt": debt}, server["started"]):
-        return (
-            "%s was restarted by a play that saved %s, and is not as warm as before: run that play again, which restores it first, or waive that"
-            " with -e pgfleet_waive=%s." % (host, printable(debt["snapshot"], 80), host))
-    return ""
-
-
 # --- what happens to it ---
 
 
-def begin(record: Record, roll: str, what: str, system_identifier: str = "") -> None:
+def begin(record: Record, roll: str, what: str = "", system_identifier: str = "") -> None:
     """Another roll takes over what is out, paused and owed, and nothing else. A host that does not answer stays in the cluster that it was in."""
     if record.get("roll") != roll:
         kept = {name: record[name] for name in ("intent", "out", "traffic", "paused", "debt", "server", "system_identifier") if name in record}
         record.clear()
         record.update({"roll": roll, "state": "planned", "finished": False, "seconds": {}, "out": False, "debt": {}}, **kept)
-    record.update(what=what)
+    record.update(what=what or str(record.get("what") or "postgresql"))
     if system_identifier:
         record.update(system_identifier=system_identifier)
     if record.get("state") != "done":
@@ -185,7 +163,7 @@ def save(record: Record, server: Optional[Mapping[str, Any]] = None, **debt: Any
 
 def going_out(record: Record, traffic: Sequence[Mapping[str, Any]]) -> None:
     """Without any place it is in traffic for all that is known. Where an earlier run has taken it out, it still has to be put back."""
-    places = [_place(one) for one in traffic]
+    places = [dict(one) for one in traffic]
     if record.get("out"):
         places += [one for one in record.get("traffic", []) if one not in places]
     record.update(intent="going out", out=bool(places), traffic=places)
@@ -198,7 +176,7 @@ def out(record: Record) -> None:
 
 def pausing(record: Record, traffic: Sequence[Mapping[str, Any]]) -> None:
     """Immediately before the stop, which has an intent of its own."""
-    record.update(paused=[_place(one) for one in traffic])
+    record.update(paused=[dict(one) for one in traffic])
 
 
 def stopping(record: Record, before: int, server: Mapping[str, Any]) -> None:
@@ -263,8 +241,14 @@ def waived(record: Record, by: str) -> None:
         record.update(debt={}, remarks=[*record.get("remarks", []), remark])
 
 
-def put_back(record: Record) -> None:
-    """By a cold test, as far as it got, or by the play that has made the restore pending, when its gate is passed."""
+def put_back(record: Record, snapshot: str = "") -> None:
+    """By a cold test, as far as it got, or by the play that has made the restore pending, when its gate is passed.
+
+    The handler of a play names its ``snapshot``: a restore that is pending for another reason remains.
+    """
+    debt = record.get("debt") or {}
+    if snapshot and (debt.get("snapshot") != snapshot or debt.get("for") != PLAY):
+        return
     _only((record.get("debt") or {}).get("for") in (COLD_TEST, PLAY), "put_back")
     record.update(debt={})
 
@@ -273,71 +257,28 @@ def finished(record: Record) -> None:
     record.update(finished=True)
 
 
+def go_on(record: Record) -> None:
+    """A run begins with this host's part: its seconds count from now on."""
+
+
 EVENTS: Dict[str, Callable[..., None]] = {
     "begin": begin, "save": save, "going_out": going_out, "out": out, "pausing": pausing, "stopping": stopping, "restarted": restarted,
     "resumed": resumed, "going_in": going_in, "in": into, "warm": warm, "done": done, "ended": ended, "left": left, "waived": waived, "put_back": put_back,
-    "finished": finished,
+    "finished": finished, "go_on": go_on,
 }
 
 
-def note(record: Mapping[str, Any], event: str, facts: Optional[Mapping[str, Any]] = None, **changes: Any) -> Record:
-    """The record after an event; ``changes`` are remarks and seconds, which decide nothing."""
-    found = dict(record)
+def note(record: Mapping[str, Any], event: str, facts: Optional[Mapping[str, Any]] = None, remarks: Sequence[str] = (), phase: str = "") -> Record:
+    """The record after an event, with ``remarks`` added. The event ends a ``phase``, whose seconds count from the previous event."""
+    found, now = dict(record), time.time()
     EVENTS[event](found, **(facts or {}))
-    seconds = dict(found.get("seconds") or {}, **changes.pop("seconds", {}))
-    found.update(changes, seconds=seconds)
+    seconds = dict(found.get("seconds") or {})
+    if phase:
+        seconds[phase] = round(max(0.0, now - float(record.get("at") or now)), 1)
+    found.update(at=round(now, 3), seconds=seconds, remarks=[*(found.get("remarks") or []), *filter(None, remarks)])
     return found
-
-
-def saved_as(snapshot: Mapping[str, Any]) -> Dict[str, Any]:
-    """The ``snapshot`` that a play's restart is to bring back, as a record has it: of a thin one the generation that its name still means."""
-    if snapshot["thin"]:
-        return {"snapshot": snapshot["name"], "digest": "", "wanted": snapshot["wanted"]}
-    return {"snapshot": "%s@%s" % (snapshot["name"], snapshot["generation"]), "digest": snapshot["digest"], "wanted": snapshot["wanted"]}
-
-
-def saved_before(snapshot: Mapping[str, Any]) -> str:
-    """The name of what a play has saved before its restart; ``snapshot`` is empty if it has saved nothing."""
-    if not snapshot:
-        raise AnsibleFilterError(
-            "The handler restores what the entry point around of the role pgfleet.cache.cache_warmup has saved: include that before the restart.")
-    return str(saved_as(snapshot)["snapshot"])
 
 
 def _only(right: bool, event: str) -> None:
     if not right:
-        raise AnsibleFilterError("The record of this host does not allow '%s' now: this is a bug in the collection. This step changed nothing." % event)
-
-
-def _place(place: Mapping[str, Any]) -> Dict[str, Any]:
-    """The keys that identify a proxy, pooler or task file."""
-    return {name: place[name] for name in _adapters.keys(str(place.get("kind"))) if name in place}
-
-
-def forgotten(record: Mapping[str, Any], ways: Sequence[Mapping[str, Any]], host: str) -> str:
-    """What has taken this host out of traffic and is no longer configured: the host would never be put back."""
-    there = [_place(place) for way in ways for place in way["places"]]
-    lost = [_name(one) for one in map(_place, record.get("traffic") or []) if one not in there]
-    if not record.get("out") or not lost:
-        return ""
-    return (
-        "%s was taken out of traffic by %s, which is no longer in cache_restart_traffic or its variables. Add it again or, if it no longer exists,"
-        " discard the state of %s with -e pgfleet_waive=%s." % (host, printable(", ".join(lost), 300), host, host))
-
-
-def recorded(record: Mapping[str, Any], name: str, ways: Sequence[Mapping[str, Any]]) -> Tuple[List[Dict[str, Any]], List[str]]:
-    """For the places of ``traffic`` or ``paused`` in the record: the ways to those that are still configured, and the names of the others.
-
-    A record is the host's, and decides nowhere whom else the controller gives orders: the inventory does.
-    """
-    wanted = [_place(one) for one in record.get(name) or []]
-    found = [dict(way, places=[one for one in way["places"] if _place(one) in wanted]) for way in ways]
-    known_ones = [_place(one) for way in found for one in way["places"]]
-    return [way for way in found if way["places"]], [_name(one) for one in wanted if one not in known_ones]
-
-
-def _name(place: Mapping[str, Any]) -> str:
-    """A task file is its own name; of others the whole place."""
-    kind = str(place.get("kind"))
-    where = [str(place[name]) for name in ("host", "port", "backend", "database") if place.get(name) not in (None, "")]
-    return kind if os.path.isabs(kind) else "%s on %s" % (kind, " ".join(where))
+        raise ResidencyError("The record of this host does not allow '%s' now: this is a bug in the collection. This step changed nothing." % event)

@@ -1,0 +1,125 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The state of one host of a rolling restart: its server, its record and its lease, read at once.
+
+A server that does not answer and a record that cannot be read are answers: ``problem`` says so, beside what is known.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Any, Callable, Dict, Mapping, Optional
+
+from ansible.module_utils.common.text.formatters import bytes_to_human
+from ansible_collections.pgfleet.cache.plugins.module_utils import _states
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import Records
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+
+Answer = Dict[str, Any]
+
+# started in microseconds since 1970, lsn in bytes
+_SERVER = """
+SELECT r.in_recovery, s.system_identifier::text AS system_identifier,
+       current_setting('server_version_num')::int AS version_num, current_setting('cluster_name') AS cluster_name,
+       current_setting('data_directory') AS data_directory, (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint AS started,
+       split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int AS pid,
+       (SELECT extversion FROM pg_extension WHERE extname = 'pg_residency') AS extension,
+       (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'pg_residency') AS schema,
+       CASE WHEN r.in_recovery THEN pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0')
+            ELSE pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') END::bigint AS lsn,
+       CASE WHEN r.in_recovery THEN pg_is_wal_replay_paused() ELSE false END AS paused,
+       coalesce((SELECT max(status) FROM pg_stat_wal_receiver WHERE status = 'streaming'),
+                CASE WHEN current_setting('restore_command') <> '' THEN 'archive' ELSE 'none' END) AS receiver
+FROM pg_control_system() AS s, (SELECT pg_is_in_recovery()) AS r(in_recovery)"""
+_NUMBERS = ("version_num", "started", "pid", "lsn")
+
+EVERY = 1  # seconds between two looks at a server that is waited for
+
+
+def read(connect: Callable[[], Any], directory: str, name: str, waived: bool, roll: str = "", abort: bool = False) -> Answer:
+    """The server's row or a ``problem``; the record (``kept``) and the ``lease``; and with ``started`` the ``steps`` that are left."""
+    found = Records(directory).read(name)
+    said, kept = _record(found)
+    debt = kept.get("debt") or {}
+    if waived and debt:
+        kept = _states.note(kept, "waived", {"by": "This run"})
+    answer: Answer = {"kept": kept, "lease": found["lease"]}
+    try:
+        row = server(connect)
+    except ResidencyError as error:
+        return dict(answer, problem=said or str(error), unread=bool(said))
+    if said:  # a primary whose record is damaged is a primary all the same, of the same cluster
+        return dict(answer, problem=said, unread=True, in_recovery=row["in_recovery"], system_identifier=row["system_identifier"])
+    if kept.get("debt") and debt["system_identifier"] != row["system_identifier"]:
+        return dict(answer, in_recovery=row["in_recovery"], system_identifier=row["system_identifier"], problem=(
+            "The pending restore belongs to another cluster (system identifier %s; this one is %s). If that cluster is gone, waive it with"
+            " -e pgfleet_waive=%s." % (printable(debt["system_identifier"], 30), row["system_identifier"], name)))
+    return dict(answer, steps=_states.way(kept, row["started"], roll, abort), **row)
+
+
+def server(connect: Callable[[], Any]) -> Answer:
+    with closing(connect()) as session:
+        session.command("SET statement_timeout = '30s'")
+        row = session.rows(_SERVER, None)[0]
+    return dict(row, **{name: int(row[name]) for name in _NUMBERS})
+
+
+def _record(found: Mapping[str, Any]) -> Any:
+    """Why the record cannot be used, and the record."""
+    if found["fault"]:
+        if "directory" in found["fault"].rpartition(": ")[2]:
+            return "%s: check that pgfleet_state_directory is a directory." % found["fault"], {}
+        return "%s: check when the host was restarted and what is in traffic, then remove the file." % found["fault"], {}
+    record = found["record"] or {}
+    wrong = _states.fault(record)
+    if wrong:
+        return "The record of the host in pgfleet_state_directory is damaged (%s): check when the host was restarted, then remove the file." % wrong, {}
+    return "", _states.known(record)
+
+
+def wait_restarted(connect: Callable[[], Any], before: int, seconds: int) -> str:
+    """Wait until a process answers that was not started at ``before``. Return why there is none; empty if there is."""
+    def look() -> Optional[str]:
+        try:
+            started = server(connect)["started"]
+        except ResidencyError as error:
+            return "PostgreSQL does not accept connections %d s after its restart: %s. Check its log." % (seconds, str(error).rstrip("."))
+        return "" if started != before else "PostgreSQL was not restarted: the same process still runs. Check its log."
+
+    return _waited(look, seconds)
+
+
+def wait_replayed(connect: Callable[[], Any], target: int, primary: str, seconds: int) -> str:
+    """Wait until a standby has replayed ``target``, in bytes, of its ``primary``. Return why it has not. Paused replay ends the wait at once."""
+    def look() -> Optional[str]:
+        try:
+            row = server(connect)
+        except ResidencyError as error:
+            return str(error)
+        if not row["in_recovery"] or (row["lsn"] >= target and row["receiver"] != "none"):
+            return ""
+        behind = "This standby has not caught up with %s: after %%s it is %s behind." % (primary, bytes_to_human(max(0, target - row["lsn"])))
+        if row["paused"]:
+            raise ResidencyError(behind.replace("after %s it", "it") + " Replay is paused: run SELECT pg_wal_replay_resume().")
+        if row["receiver"] != "streaming":
+            return behind % ("%d s" % seconds) + " It receives no WAL: check its primary_conninfo and its log."
+        return behind % ("%d s" % seconds) + " It receives WAL but replays it slowly: wait, or raise cache_restart_replay_timeout."
+
+    try:
+        return _waited(look, seconds)
+    except ResidencyError as error:
+        return str(error)
+
+
+def _waited(look: Callable[[], Optional[str]], seconds: int) -> str:
+    until = time.monotonic() + seconds
+    while True:
+        why = look()
+        if not why or time.monotonic() > until:
+            return why or ""
+        time.sleep(EVERY)

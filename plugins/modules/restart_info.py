@@ -1,0 +1,220 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: restart_info
+short_description: Read the state of a host of a rolling restart
+version_added: 1.0.0
+description:
+  - Reads the server's role, process and WAL position, the host's record of unfinished work and its lease at once. It can wait for a restarted server,
+    or for a standby that has to catch up.
+  - A server that does not answer, a damaged record, a wait that ends without success and a host that cannot be reached do not fail the task.
+    RV(problem) has the reason. The role C(cache_restart) decides what follows.
+author:
+  - The pgfleet.cache authors (@pgfleet)
+extends_documentation_fragment:
+  - pgfleet.cache.attributes
+  - pgfleet.cache.attributes.login
+options:
+  directory:
+    description:
+      - Directory of the record and the lease.
+    type: path
+    required: true
+  name:
+    description:
+      - Name of these files, without the suffixes C(.json) and C(.lease).
+    type: str
+    required: true
+  waived:
+    description:
+      - Whether the pending restore of the host is given up. Then RV(kept) has none.
+    type: bool
+    default: false
+  roll:
+    description:
+      - The rolling restart for which RV(steps) are returned.
+    type: str
+    default: ""
+  abort:
+    description:
+      - Whether that rolling restart only finishes or undoes what was begun.
+    type: bool
+    default: false
+  restarted_since:
+    description:
+      - Wait until a process answers that has another start time than this one, in microseconds since 1970.
+    type: int
+  replayed:
+    description:
+      - Wait until the standby has replayed this WAL position, in bytes. Paused replay ends the wait at once.
+    type: int
+  primary:
+    description:
+      - Name of the host that O(replayed) is the position of, for the message.
+    type: str
+    default: the primary
+  timeout:
+    description:
+      - Seconds to wait.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Read the state of the host
+  pgfleet.cache.restart_info:
+    directory: /var/lib/pgfleet
+    name: "{{ inventory_hostname | pgfleet.cache.file_name }}"
+  become: true
+  become_user: postgres
+  register: state
+"""
+
+RETURN = r"""
+problem:
+  description: Why the host cannot be used as it is.
+  returned: if there is a problem
+  type: str
+  sample: "cannot connect to the server: connection refused"
+unread:
+  description: Whether the problem is that the record cannot be read.
+  returned: if there is a problem
+  type: bool
+  sample: false
+kept:
+  description: The record; empty if there is none. See docs/restarts.md for its keys.
+  returned: always
+  type: dict
+  sample: {"state": "restarted", "out": true}
+lease:
+  description: The lease of any holder; null if there is none.
+  returned: always
+  type: dict
+  sample: null
+steps:
+  description: What is left to do on this host in the rolling restart O(roll).
+  returned: if the server answers
+  type: dict
+  sample: {"save": true, "restart": true, "restore": true, "again": false}
+in_recovery:
+  description: Whether the server is a standby.
+  returned: if the server answers
+  type: bool
+  sample: true
+system_identifier:
+  description: The system identifier of the cluster.
+  returned: if the server answers
+  type: str
+  sample: "7350119283498234987"
+started:
+  description: Start time of the process, in microseconds since 1970.
+  returned: if the server answers
+  type: int
+  sample: 1795564800123456
+lsn:
+  description: WAL position, written by a primary and replayed by a standby, in bytes.
+  returned: if the server answers
+  type: int
+  sample: 50331648
+paused:
+  description: Whether replay is paused.
+  returned: if the server answers
+  type: bool
+  sample: false
+receiver:
+  description: V(streaming), V(archive) with a restore_command, or V(none).
+  returned: if the server answers
+  type: str
+  sample: streaming
+extension:
+  description: Version of pg_residency in the database; null if it is not installed there.
+  returned: if the server answers
+  type: str
+  sample: 1.0.0
+schema:
+  description: Schema of the extension, quoted; null without it.
+  returned: if the server answers
+  type: str
+  sample: public
+data_directory:
+  description: Data directory of the server.
+  returned: if the server answers
+  type: str
+  sample: /var/lib/postgresql/17/main
+cluster_name:
+  description: The parameter cluster_name.
+  returned: if the server answers
+  type: str
+  sample: 17/main
+version_num:
+  description: The parameter server_version_num.
+  returned: if the server answers
+  type: int
+  sample: 170002
+pid:
+  description: Process id of the postmaster.
+  returned: if the server answers
+  type: int
+  sample: 4711
+"""
+
+from typing import Any, Dict
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.pgfleet.cache.plugins.module_utils import _restart_info
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, connect, module_argument_spec
+from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
+
+
+def run(module: AnsibleModule) -> Dict[str, Any]:
+    params = module.params
+
+    def login() -> Session:
+        return connect(params)
+
+    problem = ""
+    if params["restarted_since"] is not None:
+        problem = _restart_info.wait_restarted(login, params["restarted_since"], params["timeout"])
+    elif params["replayed"] is not None:
+        problem = _restart_info.wait_replayed(login, params["replayed"], params["primary"], params["timeout"])
+    found = _restart_info.read(login, params["directory"], params["name"], params["waived"], params["roll"], params["abort"])
+    if problem:
+        found["problem"] = problem
+    if "problem" in found:
+        found["msg"] = found["problem"]
+    return dict(found, changed=False)
+
+
+def main() -> None:
+    module = Module(
+        argument_spec=module_argument_spec(
+            directory={"type": "path", "required": True},
+            name={"type": "str", "required": True},
+            waived={"type": "bool", "default": False},
+            roll={"type": "str", "default": ""},
+            abort={"type": "bool", "default": False},
+            restarted_since={"type": "int"},
+            replayed={"type": "int"},
+            primary={"type": "str", "default": "the primary"},
+            timeout={"type": "int", "default": 60},
+        ),
+        supports_check_mode=True,
+    )
+    finish(module, run, {"changed": False, "kept": {}, "lease": None})
+
+
+if __name__ == "__main__":
+    main()

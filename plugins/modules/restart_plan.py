@@ -1,0 +1,133 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: restart_plan
+short_description: Plan a rolling restart
+version_added: 1.0.0
+description:
+  - Returns the batches of standbys and whether the primary follows, or the reason why nothing is restarted. It decides by the answers of
+    M(pgfleet.cache.restart_info), which each host has registered, and by the variables that the role C(cache_restart) has shared.
+  - Runs on the controller only.
+author:
+  - The pgfleet.cache authors (@pgfleet)
+extends_documentation_fragment:
+  - pgfleet.cache.attributes
+options:
+  hosts:
+    description:
+      - All hosts of the cluster, including those beyond C(--limit).
+    type: list
+    elements: str
+    required: true
+  limited:
+    description:
+      - The hosts of this run.
+    type: list
+    elements: str
+    required: true
+  waived:
+    description:
+      - The hosts whose pending restore is given up.
+    type: list
+    elements: str
+    default: []
+  state:
+    description:
+      - V(gathered) returns only RV(answers), RV(reached), RV(half_done) and RV(paused).
+    type: str
+    choices: [gathered, planned]
+    default: planned
+attributes:
+  check_mode:
+    support: full
+    details:
+      - A host that an interrupted run has stopped is planned as if it were started.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Plan the rolling restart
+  pgfleet.cache.restart_plan:
+    hosts: "{{ query('ansible.builtin.inventory_hostnames', 'postgresql') }}"
+    limited: "{{ ansible_play_hosts_all }}"
+  run_once: true
+  register: cache_restart_fleet
+"""
+
+RETURN = r"""
+answers:
+  description: The newest answer of each host, as M(pgfleet.cache.restart_info) returns it.
+  returned: success
+  type: dict
+  sample: {"db1": {"in_recovery": false}}
+reached:
+  description: The hosts that can be reached.
+  returned: success
+  type: list
+  elements: str
+  sample: [db1, db2, db3]
+half_done:
+  description: The hosts of this run on which something cannot wait for their turn. PostgreSQL is stopped, or clients are paused.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+paused:
+  description: The hosts outside this run whose clients an earlier run has paused.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+problem:
+  description: Why nothing is restarted; empty if there is no reason.
+  returned: with O(state=planned)
+  type: str
+  sample: ""
+primary:
+  description: The primary.
+  returned: with O(state=planned)
+  type: str
+  sample: db1
+standbys:
+  description: The standbys that answer.
+  returned: with O(state=planned)
+  type: list
+  elements: str
+  sample: [db2, db3]
+steps:
+  description: The hosts that are restarted at the same time, in order. A primary has a step for itself.
+  returned: with O(state=planned)
+  type: list
+  elements: list
+  sample: [[db2], [db3], [db1]]
+roll:
+  description: The name of the rolling restart.
+  returned: with O(state=planned)
+  type: str
+  sample: "1795564800"
+resumed:
+  description: Whether it continues an earlier run.
+  returned: with O(state=planned)
+  type: bool
+  sample: false
+done:
+  description: The hosts that are restarted and warm already.
+  returned: with O(state=planned)
+  type: list
+  elements: str
+  sample: []
+abort:
+  description: Whether this run only finishes or undoes what was begun.
+  returned: with O(state=planned)
+  type: bool
+  sample: false
+"""
