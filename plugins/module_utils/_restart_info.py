@@ -42,24 +42,30 @@ EVERY = 1  # seconds between two looks at a server that is waited for
 
 
 def read(connect: Callable[[], Any], directory: str, name: str, waived: bool, roll: str = "", abort: bool = False) -> Answer:
-    """The server's row or a ``problem``; the record (``kept``) and the ``lease``; and with ``started`` the ``steps`` that are left."""
-    found = Records(directory).read(name)
+    return answer(Records(directory).read(name), lambda: server(connect), name, waived, roll, abort)
+
+
+def answer(found: Mapping[str, Any], look: Callable[[], Answer], name: str, waived: bool, roll: str = "", abort: bool = False) -> Answer:
+    """The server's row or a ``problem``; the record (``kept``) and the ``lease``; and with ``started`` the ``steps`` that are left.
+
+    ``found`` are the files of the host as Records.read() returns them. ``look`` returns the server's row, or raises ResidencyError.
+    """
     said, kept = _record(found)
     debt = kept.get("debt") or {}
     if waived and debt:
         kept = _states.note(kept, "waived", {"by": "This run"})
-    answer: Answer = {"kept": kept, "lease": found["lease"]}
+    known: Answer = {"kept": kept, "lease": found["lease"]}
     try:
-        row = server(connect)
+        row = look()
     except ResidencyError as error:
-        return dict(answer, problem=said or str(error), unread=bool(said))
+        return dict(known, problem=said or str(error), unread=bool(said))
     if said:  # a primary whose record is damaged is a primary all the same, of the same cluster
-        return dict(answer, problem=said, unread=True, in_recovery=row["in_recovery"], system_identifier=row["system_identifier"])
+        return dict(known, problem=said, unread=True, in_recovery=row["in_recovery"], system_identifier=row["system_identifier"])
     if kept.get("debt") and debt["system_identifier"] != row["system_identifier"]:
-        return dict(answer, in_recovery=row["in_recovery"], system_identifier=row["system_identifier"], problem=(
+        return dict(known, in_recovery=row["in_recovery"], system_identifier=row["system_identifier"], unread=False, problem=(
             "The pending restore belongs to another cluster (system identifier %s; this one is %s). If that cluster is gone, waive it with"
             " -e pgfleet_waive=%s." % (printable(debt["system_identifier"], 30), row["system_identifier"], name)))
-    return dict(answer, steps=_states.way(kept, row["started"], roll, abort), **row)
+    return dict(known, steps=_states.way(kept, row["started"], roll, abort), **row)
 
 
 def server(connect: Callable[[], Any]) -> Answer:
