@@ -13,7 +13,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import _residency_re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests/integration"
-ON_THE_CONTROLLER = {"check_variables", "fleet_report"}  # the action plugin does all of it
+ON_THE_CONTROLLER = {"check_variables", "fleet_report", "restart_plan"}  # the action plugin does all of it
 
 
 def constants(tree: ast.Module) -> dict[str, ast.expr]:

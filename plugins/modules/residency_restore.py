@@ -40,13 +40,13 @@ options:
     version_added: 0.3.0
   lease_id:
     description:
-      - The C(id) of the caller's own lease, which does not prevent the job.
+      - The C(id) of the caller's own lease, which does not prevent the job. Set by the action plugin.
     type: str
     default: ""
     version_added: 0.3.0
   take_over:
     description:
-      - Owner of a lease that does not prevent the job either, because its run is known to have ended.
+      - The C(id) of a lease that does not prevent the job either, because its run is known to have ended.
     type: str
     default: ""
     version_added: 0.3.0

@@ -387,15 +387,22 @@ def test_a_record_is_no_change(cluster, four_runs):
     """Of the host, whose unfinished work it is about. The second run of two finds what the first has written."""
     directory = records(cluster)[0]
     where = {"directory": directory, "name": "db1"}
-    lease = {"id": "7", "silent": 600, "owner": "alice"}
-    dummy, *others = four_runs("host_record", (False,) * 4, state="leased", lease=lease, **where)
-    assert sorted(records(cluster)[1]) == ["db1.lease"] and [one["held_by"] for one in others] == [None] * 3
-    dummy, *others = four_runs("host_record", (False,) * 4, state="written", lease_id="7", record={"state": "saved"}, **where)
-    assert [one["record"] for one in others] == [{"state": "saved"}] * 3
+    for one in four_runs("host_record", (False,) * 4, state="leased", what="rolling_restart", **where):
+        assert one["held_by"] is None  # a run that has ended on this controller is in nobody's way
+    assert sorted(records(cluster)[1]) == ["db1.lease"]
+    dummy, *others = four_runs("host_record", (False,) * 4, state="written", event="resumed", what="handler", **where)
+    assert [one["record"]["paused"] for one in others] == [[]] * 3 and sorted(records(cluster)[1]) == ["db1.json"]
     for one in four_runs("host_record", (False,) * 4, **where):
-        assert (one["record"], one["lease"]["owner"]) == ({"state": "saved"}, "alice")
-    four_runs("host_record", (False,) * 4, state="released", lease_id="7", **where)
+        assert (one["record"]["paused"], one["lease"]) == ([], None)
+    four_runs("host_record", (False,) * 4, state="released", **where)
     assert sorted(records(cluster)[1]) == ["db1.json"]
+
+
+@thorough
+def test_the_state_of_a_host_is_no_change(cluster, four_runs):
+    directory = records(cluster)[0]
+    for one in four_runs("restart_info", (False,) * 4, directory=directory, name="db1"):
+        assert one["in_recovery"] is False and one["data_directory"] == cluster.data and "problem" not in one
 
 
 @thorough

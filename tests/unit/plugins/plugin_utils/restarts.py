@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import json
 
-from ansible.errors import AnsibleFilterError
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll, _states
+from ansible_collections.pgfleet.cache.plugins.module_utils import _restart_info, _states
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters, _pending, _plan, _roll, _steps
 
 HOSTS = ["db1", "db2", "db3"]
 SYSTEMS = dict(dict.fromkeys(HOSTS, "7"), db4="8", db5="8")
-POOLERS = {
-    system: [{"kind": "pgbouncer", "moment": "wait", "places": [{"kind": "pgbouncer", "host": "lb1", "port": 6432, "database": database}]}]
-    for system, database in (("7", "shop"), ("8", "air"))
-}
+DATABASES = {"7": "shop", "8": "air"}  # by which a pooler knows a cluster
 MAX_AGE = 1000
 GIVEN = {
     "cache_restart_primary": "in_place", "cache_restart_candidate": "", "cache_restart_switchover_tasks": "", "cache_restart_serial": 1,
@@ -128,11 +126,18 @@ class Run:
         self.world, self.gate, self.pause, self.cut = world, gate, pause, cut
         self.limit = [host for host in limit if host in world.names] or world.names
         self.waive = [host for host in waive if host in world.names]
-        given = dict(GIVEN, cache_restart_resume=resume, cache_restart_abort=abort, cache_restart_max_age=MAX_AGE)
-        self.variables = {host: {"cache_restart_given": given} for host in self.limit}
         self.abort, self.others = abort, dict(others or {})
+        given = dict(GIVEN, cache_restart_resume=resume, cache_restart_abort=abort, cache_restart_max_age=MAX_AGE)
+        self.variables = {}  # hostvars: what a host has registered, and what the inventory has
+        for host in world.names:
+            traffic = {
+                "cache_restart_traffic": ["/traffic.yml"] * world.steered + ["pgbouncer"] * world.pooled,
+                "cache_restart_pgbouncer": [{"host": "lb1", "database": DATABASES[SYSTEMS[host]]}],
+            }
+            self.variables[host] = dict(traffic, cache_restart_given=dict(given, **traffic)) if host in self.limit else traffic
         self.points, self.disturbed = 0, 0
-        self.answers, self.results, self.failures, self.fleet, self.problem = {}, {}, {}, {}, ""
+        self.failures, self.fleet, self.problem = {}, {}, ""
+        self.looked = {}  # when a host was asked last
         self.stopped = set()
         self.ended = False
 
@@ -140,7 +145,7 @@ class Run:
 
     def point(self, what=""):
         self.points += 1
-        for deed, host in self.others.pop(self.points, ()):
+        for deed, host in (*self.others.pop(self.points, ()), *self.others.pop(what, ())):
             self.disturbed = self.points
             self.world.do(deed, host)
         for host, one in self.world.hosts.items():
@@ -156,44 +161,75 @@ class Run:
         """Since this run has last looked: what happens after that nobody can know."""
         return self.disturbed <= since
 
-    def write(self, host, event, facts=None):
-        self.point("before %s %s" % (host, event))
-        if event == "left" and self.disturbed == self.points:
-            self.world.hosts[host].cold = False  # restarted between the look and this, which nobody can know
-        try:
-            record = _states.note(self.results[host], event, facts, remarks=self.results[host].get("remarks", []), seconds={})
-        except AnsibleFilterError as error:
-            raise Broken("'%s' was not allowed" % event, host, self.results[host]) from error
-        self.world.hosts[host].record = self.results[host] = json.loads(json.dumps(record))
-        promise(_states.fault(record) == "" and _states.known(record) == record, "it wrote what it cannot read", record)
-        if event == "save":
-            self.world.hosts[host].promised = True
-        if event == "left" and not self.world.hosts[host].cold:
-            self.world.hosts[host].promised = False
+    def write(self, host, event, facts=None, remarks=()):
+        """As record.yml does."""
+        self.note(host, event, facts, remarks)
+        self.variables[host]["cache_restart_result"] = {"record": self.world.hosts[host].record}
         self.point("after %s %s" % (host, event))
 
-    def ask(self, *hosts):
-        servers, records = [], []
-        for host in hosts:
-            one = self.world.hosts[host]
-            servers.append({"failed": True, "msg": "Cannot connect."} if not one.running else {"query_result": [{
-                "in_recovery": one.recovery, "system_identifier": SYSTEMS[host], "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data",
-                "started": one.started, "pid": 5, "extension": "1.0.0", "schema": "public", "lsn": 5, "paused": False,
-                "receiver": "streaming" if one.recovery else "none",
-            }]})
-            records.append({"record": json.loads(json.dumps(one.record)), "lease": None, "fault": ""})
-        self.answers.update(_roll.answers({"results": servers}, {"results": records}, hosts, self.waive, "alice"))
+    def note(self, host, event, facts=None, remarks=()):
+        """On the host itself."""
+        one = self.world.hosts[host]
+        self.point("before %s %s" % (host, event))
+        if event == "left" and not self.undisturbed(self.looked[host]):
+            one.cold = False  # restarted between the look and this, which nobody can know
+        try:
+            record = _states.note(one.record or {}, event, facts, remarks)
+        except ResidencyError as error:
+            raise Broken("'%s' was not allowed" % event, host, one.record) from error
+        one.record = json.loads(json.dumps(record))
+        promise(_states.fault(record) == "" and _states.known(record) == record, "it wrote what it cannot read", record)
+        if event == "save":
+            one.promised = True
+        if event == "left" and not one.cold:
+            one.promised = False
+
+    def ask(self, host, *others):
+        """What a host registers, of itself or of ``others``."""
+        results = []
+        for other in others or [host]:
+            found = {"record": json.loads(json.dumps(self.world.hosts[other].record)), "lease": None, "fault": ""}
+            answer = _restart_info.answer(
+                found, lambda other=other: self.look(other), other, other in self.waive, self.fleet.get("roll", ""), self.fleet.get("abort", False))
+            results.append(dict(answer, __cache_restart_each=other))
+            self.looked[other] = self.points
+        self.variables[host]["cache_restart_answers"] = {"results": results}
         return self.points
 
+    def look(self, host):
+        one = self.world.hosts[host]
+        if not one.running:
+            raise ResidencyError("Cannot connect.")
+        return {
+            "in_recovery": one.recovery, "system_identifier": SYSTEMS[host], "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data",
+            "started": one.started, "pid": 5, "extension": "1.0.0", "schema": "public", "lsn": 5, "paused": False,
+            "receiver": "streaming" if one.recovery else "none",
+        }
+
+    def found(self, host):
+        """What a host knows of all."""
+        return dict(self.fleet.get("answers", {}), **_plan.answers_of(host, self.variables))
+
     def me(self, host):
-        return self.answers[host]
+        return self.found(host)[host]
+
+    def record(self, host):
+        return self.variables[host].get("cache_restart_result", {}).get("record") or self.me(host)["kept"]
+
+    def owes(self, host):
+        return _states.owes(self.record(host), self.me(host).get("started"))
+
+    def ways(self, host, moment):
+        return _adapters.ways(_plan.asked(host, self.variables), host, moment)
 
     def down(self, host):
         return "problem" in self.me(host) and self.me(host)["kept"].get("intent") == "stopping"
 
-    def answered(self, host):
-        if "problem" in self.me(host):
-            raise Failed(self.me(host)["problem"])
+    def must(self, host):
+        """Ask, and fail if it does not answer."""
+        asked = self.ask(host)
+        self.check(self.me(host).get("problem"))
+        return asked
 
     def check(self, why):
         if why:
@@ -221,47 +257,49 @@ class Run:
             self.failures[host] = str(error)
 
     def plays(self):
-        world = self.world
+        world, first = self.world, self.limit[0]
         for host in self.limit:
             self.ask(host)
             self.failures[host] = "" if self.down(host) else self.me(host).get("problem", "")
-        self.gathered = self.ask(*(host for host in world.names if host not in self.limit))
-        self.settle([host for host in self.limit if _roll.half_done(self.answers[host], self.waive, host)])
-        for host in world.names:
-            if host not in self.limit and self.answers[host]["kept"].get("paused"):
-                self.resume(host)
+        beyond = [host for host in world.names if host not in self.limit]
+        if beyond:
+            self.ask(first, first, *beyond)
+        self.gathered = self.points
+        self.fleet = _plan.gathered(world.names, self.limit, self.variables, self.waive)
+        for host in self.fleet["reached"]:  # and the lease is taken
+            at = [(one or {}).get("at", 0) for one in (world.hosts[host].record, self.fleet["answers"][host]["kept"])]
+            promise(at[0] == at[1], "it was taken for changed by another run", host)
+        self.settle(self.fleet["half_done"])
+        for host in self.fleet["paused"]:
+            self.resume(host)
         if any(self.failures.values()):
             return
-        self.fleet = _plan.plan(world.names, self.answers, self.limit, world.tick(), self.variables, self.waive)
+        self.fleet = _plan.planned(world.names, self.limit, world.tick(), self.variables, self.waive)
         self.problem = self.fleet["problem"]
         if self.problem:
             return
-        for host in world.names:
-            kept, roll = self.answers[host]["kept"], self.fleet["roll"]
-            if host in self.limit:
-                self.results[host] = kept if kept.get("roll") == roll else {}
-            self.point("before %s begin" % host)
-            identifier = self.answers[host].get("system_identifier", "")
-            begun = _states.note(kept, "begin", {"roll": roll, "what": "postgresql", "system_identifier": identifier})
-            world.hosts[host].record = json.loads(json.dumps(begun))
+        for host in self.fleet["reached"]:
+            self.note(host, "begin", {
+                "roll": self.fleet["roll"], "what": "postgresql" if host in self.limit else "",
+                "system_identifier": self.fleet["answers"][host].get("system_identifier", ""),
+            })
         for step in self.fleet["steps"]:
             for host in step:
                 if not any(self.failures.values()):
                     self.work(host, self.main, step)
-        variables = {host: {} for host in world.names}
         for host in self.limit:
-            variables[host] = {
-                "cache_restart_fleet": self.fleet, "cache_restart_result": self.results[host], "pgfleet_failure": self.failures[host],
-            }
-        if not _roll.left(world.names, variables):
-            for host in self.limit:
-                if "roll" in self.results[host]:
-                    self.write(host, "finished")
+            self.variables[host].update(cache_restart_fleet=self.fleet, pgfleet_failure=self.failures[host])
+        left = _roll.left(world.names, self.variables)
+        done = [host for host in world.names if (world.hosts[host].record["roll"], world.hosts[host].record["state"]) == (self.fleet["roll"], "done")]
+        promise(self.abort or sorted([*left, *done]) == world.names, "it is not what is left", left, done)
+        if not left:
+            for host in self.fleet["reached"]:
+                self.note(host, "finished")
 
     def settle(self, hosts):
         """Task by task on all of them, as the strategy linear has it."""
         for host in hosts:
-            self.failures[host] = _roll.may_start(self.answers, host) if self.down(host) else ""
+            self.failures[host] = _roll.may_start(self.found(host), host) if self.down(host) else ""
         for host in hosts:
             if not self.failures[host]:
                 self.work(host, self.settle_one)
@@ -269,52 +307,52 @@ class Run:
                 self.resume(host)
 
     def settle_one(self, host):
-        kept = self.me(host)["kept"]
-        if self.down(host):
-            self.act_start(host, self.gathered)
-        if kept.get("paused"):
+        paused = self.me(host)["kept"].get("paused")
+        try:
+            if self.down(host):
+                self.act_start(host, self.gathered)
+                self.must(host)
+                self.write(host, "go_on", None, ["It was started first."])
+        except Failed:
+            if paused:
+                self.resume(host)
+            raise
+        if paused:
             self.resume(host)
         if host not in self.waive:
-            self.check(", ".join(_states.recorded(kept, "paused", POOLERS[SYSTEMS[host]])[1]))
-        self.results[host] = kept
+            self.check(", ".join(_pending.recorded(self.me(host)["kept"], "paused", self.ways(host, "wait"))[1]))
         self.write(host, "resumed")
-        self.ask(host)
-        self.answered(host)
+        if host in self.waive:
+            self.write(host, "waived", {"by": "alice"})
+        self.must(host)
 
     # --- roles/cache_restart/tasks/main.yml, and what it includes ---
 
     def main(self, host, batch):
-        begun = self.ask(host)
-        self.answered(host)
-        kept = self.me(host)["kept"]
-        self.results[host] = kept
-        way = _states.way(kept, self.me(host)["started"], self.fleet["roll"], self.abort)
-        owed = way["again"] or _states.owes(kept, self.me(host)["started"])
+        begun = looked = self.must(host)
+        self.write(host, "go_on")
+        way = self.me(host)["steps"]
+        owed = way["again"] or self.owes(host)
         try:
             if way["save"]:
                 self.snapshot(host, begun)
-            looked = begun
-            out = self.world.steered and self.goes_out(host, way)
-            if way["restart"] or (out and not kept.get("out")):
-                looked = self.ask(*self.world.names)
-                self.check(_roll.may_go_out(self.answers, host, self.fleet, batch, self.fleet["primary"], 1, "64MB"))
-            if out:
+            if self.goes_out(host, way) and (way["restart"] or not self.record(host)["out"]):
+                looked = self.may_go_out(host, way, batch)
+            if self.goes_out(host, way) and (way["restart"] or self.record(host)["out"] or not self.must_stay(host, batch)):
                 self.out(host, looked)
             if way["restart"]:
-                self.around(host, looked)
-            self.again(host, way)
-            if not self.me(host)["in_recovery"] and self.results[host]["out"]:
-                self.into(host, self.points)
-            if way["restore"] and self.results[host].get("debt"):
+                self.restart(host, way, batch, looked)
+            if way["again"]:
+                self.write(host, "restarted", {"after": self.me(host)["started"]})
+            if self.me(host)["in_recovery"] and way["restore"]:
+                self.replay(host)
+            if not self.me(host)["in_recovery"]:
+                self.primary(host, way)
+            if way["restore"] and self.record(host)["debt"]:
                 self.act_restore(host)
-            if self.results[host]["out"]:
-                if way["restore"]:
-                    self.write(host, "warm", {"residency": 99.5})
-                self.back(host)
-            elif way["restore"]:
-                self.write(host, "ended", {"residency": 99.5})
-                return
-            self.write(host, *(["done"] if way["restore"] else ["left", {"started": self.me(host)["started"]}]))
+            if self.record(host)["out"]:
+                self.back(host, way)
+            self.end(host, way)
         except Failed:
             if host not in self.stopped:
                 self.leave(host)
@@ -324,21 +362,33 @@ class Run:
             raise
 
     def leave(self, host):
-        asked = self.ask(host)
-        started = self.me(host).get("started")
-        if _states.owes(self.results[host], started):
-            return
-        if self.results[host].get("out"):
-            self.into(host, asked)
-        if self.undisturbed(asked):  # restarted between the look and this, which nobody can know
-            self.write(host, "left", {"started": started})
+        try:
+            asked = self.must(host)
+            if not self.owes(host) and self.record(host)["out"]:
+                self.into(host, asked)
+            if not self.owes(host):
+                self.write(host, "left", {"started": self.me(host)["started"]})
+        except Failed:
+            pass  # in addition to the failure before
 
     def goes_out(self, host, way):
-        return way["restart"] or (self.me(host)["in_recovery"] and _states.owes(self.results[host], self.me(host)["started"]))
+        return self.world.steered and (way["restart"] or (self.me(host)["in_recovery"] and self.owes(host)))
 
-    def again(self, host, way):
-        if way["again"]:
-            self.write(host, "restarted", {"after": self.me(host)["started"]})
+    def must_stay(self, host, batch):
+        return _roll.may_go_out(self.found(host), host, self.fleet, batch, self.fleet["primary"], 1, "64MB")
+
+    def may_go_out(self, host, way, batch, gone=False):
+        asked = self.ask(host, *(self.pair(host) if gone else self.world.names))
+        if way["restart"]:
+            self.check(_roll.roles_changed(self.found(host), host, self.fleet["primary"]) if gone else self.must_stay(host, batch))
+        return asked
+
+    def pair(self, host):
+        return self.fleet["hosts"] if host == self.fleet["primary"] else [host, self.fleet["primary"]]
+
+    def end(self, host, way):
+        one = _steps.end(self.record(host), way, self.me(host), {"residency": 99.5})
+        self.write(host, one["event"], one["facts"])
 
     def snapshot(self, host, begun):
         one = self.world.hosts[host]
@@ -346,14 +396,15 @@ class Run:
         promise(not one.cold or not self.undisturbed(begun), "a snapshot of what is cold", host)
         if not one.running:
             raise Failed("Cannot connect.")
+        me = self.me(host)
         self.write(host, "save", {
-            "snapshot": "restart@%d" % self.world.tick(), "digest": "d", "wanted": 1000, "started": self.me(host)["started"],
-            "standby": self.me(host)["in_recovery"], "system_identifier": SYSTEMS[host], "by": "alice", "since": "2026-11-21T06:00:00Z",
+            "snapshot": "restart@%d" % self.world.tick(), "digest": "d", "wanted": 1000, "started": me["started"], "standby": me["in_recovery"],
+            "system_identifier": me["system_identifier"], "by": "alice", "since": "2026-11-21T06:00:00Z",
         })
 
     def out(self, host, looked):
         one = self.world.hosts[host]
-        self.write(host, "going_out", {"traffic": [{"kind": "/traffic.yml", "host": host}]})
+        self.write(host, "going_out", {"traffic": _adapters.places(self.ways(host, "away"))})
         self.point("before %s goes out" % host)
         self.somebody_serves(host, looked, not one.out)
         one.out = True
@@ -366,43 +417,55 @@ class Run:
         alone = len(beside) == 1 and one.recovery  # of a single standby none can stay
         promise(others or alone or not changes or not one.running or not self.undisturbed(looked), "no standby serves", host)
 
-    def around(self, host, looked):
-        primary = self.fleet["primary"]
-        asked = self.ask(*(self.fleet["hosts"] if host == primary else [host, primary]))
-        self.check(_roll.roles_changed(self.answers, host, primary))
-        me, pooled = self.me(host), self.world.pooled and not self.me(host)["in_recovery"]
-        self.write(host, "stopping", self.stopping(me))
+    def restart(self, host, way, batch, looked):
+        gone = self.record(host)["out"] and self.world.steered
+        asked = self.may_go_out(host, way, batch, gone)
+        me = self.me(host)
+        pooled = self.world.pooled and not me["in_recovery"]
+        self.write(host, "stopping", {
+            "before": me["started"], "server": {"version_num": me["version_num"], "cluster_name": me["cluster_name"], "standby": me["in_recovery"]},
+        })
         try:
             if pooled:
-                self.write(host, "pausing", {"traffic": POOLERS[SYSTEMS[host]][0]["places"]})
+                self.write(host, "pausing", {"traffic": _adapters.places(self.ways(host, "wait"))})
                 self.act_pause(host)
             self.stopped.add(host)
-            self.act_stop(host, looked)
+            self.act_stop(host, looked if gone else asked)
             self.act_start(host, asked)
+            self.must(host)
         except Failed:
-            if pooled:
-                self.resume(host)
-                self.write(host, "resumed")
+            self.resumed(host, pooled)
             raise
+        self.resumed(host, pooled)
+        self.write(host, "restarted", {"after": self.me(host)["started"]})
+
+    def resumed(self, host, pooled):
         if pooled:
             self.resume(host)
             self.write(host, "resumed")
-        self.write(host, "restarted", {"after": self.world.hosts[host].started})
-        self.restarted(host)
 
-    def stopping(self, me):
-        return {"before": me["started"], "server": {"version_num": me["version_num"], "cluster_name": me["cluster_name"], "standby": me["in_recovery"]}}
+    def replay(self, host):
+        self.ask(host, host, self.fleet["primary"])
+        self.check(self.found(host)[self.fleet["primary"]].get("problem"))
+        self.must(host)
 
-    def restarted(self, host):
-        """It is another process from now on, also for what is decided below."""
-        self.ask(host)
-        self.answered(host)
+    def primary(self, host, way):
+        asked = self.points
+        if way["restart"] or way["again"]:
+            asked = self.may_go_in(host)
+        if self.record(host)["out"]:
+            self.into(host, asked)
 
-    def back(self, host):
-        primary = self.fleet["primary"]
-        looked = self.ask(*{host, primary})
-        self.check(_roll.may_go_in(self.answers, host, primary, self.results[host]))
-        self.into(host, looked)
+    def may_go_in(self, host):
+        asked = self.ask(host, *self.pair(host))
+        self.check(_roll.may_go_in(self.found(host), host, self.fleet["primary"], self.record(host)))
+        return asked
+
+    def back(self, host, way):
+        if way["restore"]:
+            self.write(host, "warm", {"residency": 99.5})
+        self.replay(host)
+        self.into(host, self.may_go_in(host))
 
     def into(self, host, looked):
         one = self.world.hosts[host]

@@ -114,7 +114,7 @@ def test_given_up_where_others_have_restarted_what_was_only_saved():
 
 def test_restarted_by_others_where_it_is_just_left_alone():
     """Between the look and the record."""
-    Run(World(steered=False, pooled=False), limit=["db3"], others={1: [("crash", "db1")], 7: [("restart", "db3")]}).run()
+    Run(World(steered=False, pooled=False), limit=["db3"], others={1: [("crash", "db1")], "before db3 left": [("restart", "db3")]}).run()
 
 
 def test_given_up_after_the_roll_is_too_old():
