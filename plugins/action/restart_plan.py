@@ -27,10 +27,9 @@ class ActionModule(ActionBase):
         hosts, limited, waived = ([str(one) for one in as_list(given.get(name) or [])] for name in ("hosts", "limited", "waived"))
         wrong = _plan.not_shared(limited, variables)
         if wrong:
-            result.update(failed=True, msg="The variables of %s are wrong, or an earlier play has lost the host." % ", ".join(wrong))
-            return result
-        if given.get("state") == "gathered":
-            result.update(_plan.gathered(hosts, limited, variables, waived))
+            result.update(problem="The variables of %s are wrong, or an earlier play has lost the host." % ", ".join(wrong))
+        elif given.get("state") == "gathered":
+            result.update(_plan.gathered(hosts, limited, variables, waived), problem="")
         else:
             result.update(_plan.planned(hosts, limited, time.time(), variables, waived, self._task.check_mode))
         result["changed"] = False

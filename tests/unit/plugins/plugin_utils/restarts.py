@@ -138,6 +138,7 @@ class Run:
         self.points, self.disturbed = 0, 0
         self.failures, self.fleet, self.problem = {}, {}, ""
         self.looked = {}  # when a host was asked last
+        self.remarks = {host: [] for host in world.names}  # before its record begins
         self.stopped = set()
         self.ended = False
 
@@ -312,7 +313,7 @@ class Run:
             if self.down(host):
                 self.act_start(host, self.gathered)
                 self.must(host)
-                self.write(host, "go_on", None, ["It was started first."])
+                self.remarks[host].append("It was started first.")
         except Failed:
             if paused:
                 self.resume(host)
@@ -324,18 +325,20 @@ class Run:
         self.write(host, "resumed")
         if host in self.waive:
             self.write(host, "waived", {"by": "alice"})
+            self.remarks[host] += self.record(host)["remarks"][-1:]
         self.must(host)
 
     # --- roles/cache_restart/tasks/main.yml, and what it includes ---
 
     def main(self, host, batch):
         begun = looked = self.must(host)
-        self.write(host, "go_on")
+        self.write(host, "go_on", None, self.remarks[host])
         way = self.me(host)["steps"]
         owed = way["again"] or self.owes(host)
         try:
             if way["save"]:
                 self.snapshot(host, begun)
+                owed = not self.undisturbed(begun)  # restarted between the look and this, which nobody can know
             if self.goes_out(host, way) and (way["restart"] or not self.record(host)["out"]):
                 looked = self.may_go_out(host, way, batch)
             if self.goes_out(host, way) and (way["restart"] or self.record(host)["out"] or not self.must_stay(host, batch)):

@@ -78,7 +78,9 @@ def test_what_look_has_seen():
     silent = dict(HAPROXY, out=None)
     assert _adapters.in_traffic(ways, {"haproxy": [silent]}) == "" and _adapters.back_in(ways, {"haproxy": [silent]}) == [ways[1]], "it may send traffic"
     seen = {"haproxy": [lb1, lb3, dict(lb3, backend="reports")], "pgbouncer": [{"host": "lb2", "out": None}]}
-    assert _adapters.places(ways, seen) == [{"kind": "/t.yml", "host": "db1"}, *seen["haproxy"]]
+    known = [dict(place, kind="haproxy", sessions=5) for place in seen["haproxy"]]
+    assert _adapters.places(ways, {"haproxy": known}) == [{"kind": "/t.yml", "host": "db1"}, *(
+        {name: place[name] for name in ("kind", "host", "backend")} for place in known)], "no more than what identifies it"
     assert _adapters.in_traffic(ways, seen) == "HAProxy on lb3" and _adapters.back_in(ways, seen) == [ways[1]]
     assert _adapters.out_at(ways, seen, True) == ["/t.yml", "lb1"] and _adapters.out_at(ways, seen, False) == ["lb1"]
     assert _adapters.in_traffic(ways, {}) == "" and _adapters.back_in(ways, {}) == [] and _adapters.places(ways, {}) == [{"kind": "/t.yml", "host": "db1"}]

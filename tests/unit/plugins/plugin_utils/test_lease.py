@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import way_out
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _lease
 
 
@@ -29,14 +31,25 @@ def lease_of(process):
 
 def test_mine():
     mine = _lease.mine()
-    assert mine["pid"] == os.getpid() and len(mine["process"].split()) == 3 and mine["owner"] and mine["id"] != _lease.mine()["id"]
+    assert mine["pid"] == os.getpid() and len(mine["process"].split()) == 3 and mine["owner"]
+    assert re.fullmatch("run-[0-9a-f]{8}", mine["id"]) and mine["id"] == _lease.mine("play")["id"], "the same in all tasks of a run"
+    assert mine["id"] in way_out(mine), "and it can be pasted into a shell"
     assert not _lease.gone(mine, _lease.mine())
 
 
 def test_it_is_the_process_of_the_playbook():
     """What Ansible evaluates, it evaluates in a child of it, which ends soon."""
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        assert pool.apply(_lease.mine)["pid"] == os.getpid()
+        found = pool.apply(_lease.mine)
+    assert (found["pid"], found["id"]) == (os.getpid(), _lease.mine()["id"])
+
+
+def test_another_run_has_another_name(monkeypatch):
+    mine = _lease.mine()["id"]
+    for name, value in (("node", lambda: "another"), ("_process", lambda pid: "boot pid:[1] 5")):
+        with monkeypatch.context() as context:
+            context.setattr(_lease.platform if name == "node" else _lease, name, value)
+            assert _lease.mine()["id"] != mine, name
 
 
 def test_whoever_ran_sudo_is_the_owner(monkeypatch):
@@ -77,12 +90,6 @@ def test_where_proc_shows_no_processes_of_others(child, monkeypatch, error, gone
     assert _lease.gone(lease, mine) is gone
 
 
-def test_taken():
-    mine = _lease.mine()
-    assert _lease.taken(mine, mine["id"]) == "" == _lease.taken(None, mine["id"])
-    assert _lease.taken(dict(mine, owner="alice"), "other").startswith("The lease of this host is now held by alice on ")
-
-
 def test_another_process_with_the_same_number(child):
     lease = lease_of(child)
     boot, namespace, ticks = lease["process"].split()
@@ -103,26 +110,13 @@ def test_a_number_that_is_none(child, pid):
     assert not _lease.gone(dict(lease_of(child), pid=pid), _lease.mine())
 
 
-def test_whose_can_be_replaced(child):
-    mine = _lease.mine()
-    living, ended, away = lease_of(child), dict(lease_of(child), id="e1", pid=1 << 22), dict(lease_of(child), id="w1", controller="another", owner="dave")
-    assert _lease.replaced([living, None, ended, away, {}, {"owner": "dave"}], mine, "") == ["e1"]
-    assert _lease.replaced([living, ended, away], mine, "dave") == ["e1", "w1"]
-    assert _lease.replaced([living], mine, "Dave") == []
-
-
 def test_refused():
-    held = {"held_by": {"owner": "alice", "controller": "ctl1", "what": "rolling_restart", "pid": 4711, "since": "now"}}
-    fine = {"held_by": None}
-    assert _lease.refused([fine, {"unreachable": True, "failed": True, "msg": "no route"}], ["db1", "db2"]) == ""
-    assert _lease.refused([fine, held], ["db1", "db2"]) == (
+    assert _lease.refused("db2", {"id": "run-0a1b2c3d", "owner": "alice", "controller": "ctl1", "what": "rolling_restart", "pid": 4711, "since": "now"}) == (
         "Another run is at work on db2: the lease is held by alice on ctl1 (rolling_restart, process 4711, since now). Wait until it ends. If"
-        " that run no longer exists, take it over with -e pgfleet_take_over=alice."
+        " that run no longer exists, take it over with -e pgfleet_take_over=run-0a1b2c3d."
     )
-    assert _lease.refused([{"failed": True, "msg": "The file system is\x1b full"}, held], ["db1", "db2"]).startswith("db1: The file system is")
-    assert "\x1b" not in _lease.refused([{"failed": True, "msg": "\x1b"}], ["db1"])
 
 
 def test_taken_over():
-    assert _lease.taken_over([{"taken_over": None}, {}]) == ""
-    assert "taken over the lease of alice on ctl1" in _lease.taken_over([{}, {"taken_over": {"owner": "alice", "controller": "ctl1"}}])
+    assert _lease.taken_over(None) == ""
+    assert "taken over the lease of alice on ctl1" in _lease.taken_over({"owner": "alice", "controller": "ctl1"})

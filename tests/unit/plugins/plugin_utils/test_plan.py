@@ -8,7 +8,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan
+import yaml
+from ansible_collections.pgfleet.cache.plugins.modules import restart_plan
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll
 
 HOSTS = ["db1", "db2", "db3"]
 GIVEN = {
@@ -28,14 +30,69 @@ def variables(**changed):
     return {host: {"cache_restart_given": dict(GIVEN, **changed.get(host, {}))} for host in HOSTS}
 
 
+def registered(found):
+    """As a loop registers the answers of hosts."""
+    return {"results": [dict(one, __cache_restart_each=host, failed=False, _ansible_item_label=host) for host, one in found.items()], "changed": False}
+
+
 def plan(found=None, given=None, limited=None, **options):
-    return _plan.plan(HOSTS, found or answers(), limited or HOSTS, 100000.7, given or variables(), **options)
+    given = given or variables()
+    limited = limited or HOSTS
+    for host in limited:
+        given[host]["cache_restart_fleet"] = {"answers": found or answers()}
+    return _plan.planned(HOSTS, limited, 100000.7, given, **options)
+
+
+def test_gathered():
+    """Each of this run knows itself best, and of the others what it was told."""
+    given = {
+        "db1": {"cache_restart_answers": registered({"db1": {"started": 2, "kept": {}}, "db3": {"started": 3, "kept": {"paused": [{"host": "lb1"}]}}})},
+        "db2": {"cache_restart_answers": registered({"db2": {"started": 4, "kept": {}}, "db1": {"started": 1, "kept": {}}})},
+        "db3": {},
+    }
+    found = _plan.gathered(HOSTS, ["db1", "db2"], given, [])
+    assert found == {
+        "answers": {host: dict(found["answers"][host], started=started) for host, started in zip(HOSTS, (2, 4, 3))},
+        "reached": HOSTS, "half_done": [], "paused": ["db3"],
+    }
+    assert "failed" not in found["answers"]["db1"] and found["answers"]["db3"]["kept"] == {"paused": [{"host": "lb1"}]}
+    # it has asked again since
+    later = dict(given, db1={"cache_restart_fleet": found, "cache_restart_answers": registered({"db1": {"started": 5, "kept": {}}})})
+    assert [one["started"] for one in _plan.gathered(HOSTS, ["db1", "db2"], later, [])["answers"].values()] == [5, 4, 3]
+    assert _plan.gathered(HOSTS, ["db1"], {host: {} for host in HOSTS}, []) == {"answers": {}, "reached": [], "half_done": [], "paused": []}
+
+
+def test_what_cannot_wait():
+    """Of hosts of this run; of the others it is only resumed what is paused."""
+    paused, down = {"kept": {"paused": [{"host": "lb1"}]}}, {"problem": "Cannot connect.", "kept": {"intent": "stopping", "state": "restarting"}}
+    given = variables()
+    given["db1"]["cache_restart_answers"] = registered(answers(db1={"kept": {"state": "saved"}}, db2=paused, db3=down))
+    for host in ("db2", "db3"):
+        given[host]["cache_restart_answers"] = registered({host: answers(db2=paused, db3=down)[host]})
+
+    def cannot_wait(limited, waived=()):
+        found = _plan.gathered(HOSTS, limited, given, waived)
+        return found["half_done"], found["paused"]
+
+    assert cannot_wait(HOSTS) == (["db2", "db3"], []) and cannot_wait(HOSTS, ["db1"]) == (HOSTS, [])
+    assert cannot_wait(["db1"]) == ([], ["db2"])
+
+
+def test_a_host_that_is_not_reached():
+    """It gets no lease and no record; one whose server is down does."""
+    found = plan(answers(db2={"problem": "unreachable: no route"}, db3={"problem": "Cannot connect."}))
+    assert found["reached"] == ["db1", "db3"] and set(found["answers"]) == set(HOSTS)
 
 
 def test_a_primary_has_a_step_for_itself():
     found = plan()
     assert (found["steps"], found["problem"], found["abort"]) == ([["db2"], ["db3"], ["db1"]], "", False)
     assert plan(limited=["db3"])["steps"] == [["db3"]]
+    assert found["answers"] == answers()
+
+
+def test_the_result_is_documented():
+    assert set(plan()) == set(yaml.safe_load(restart_plan.RETURN))
 
 
 def test_two_clusters_are_refused_with_what_to_run():
@@ -60,7 +117,59 @@ def test_one_truth_in_two_ways():
 def test_what_cannot_be_planned():
     unread = answers(db3={"problem": "damaged", "unread": True})
     assert plan(unread)["problem"] == "db3: damaged"
-    assert plan(waive=["db9"])["problem"] == "pgfleet_waive names hosts that are not in target: db9."
+    assert plan(waived=["db9"])["problem"] == "pgfleet_waive names hosts that are not in target: db9."
+
+
+def test_a_proxy_that_is_no_longer_configured():
+    out = answers(db2={"kept": {"out": True, "traffic": [{"kind": "haproxy", "host": "lb1", "backend": "read"}]}})
+    assert plan(out)["problem"].startswith("db2 was taken out of traffic by haproxy on lb1 read, which is no longer in cache_restart_traffic")
+    assert plan(out, waived=["db2"])["problem"] == ""
+    assert "taken out" not in plan(out, limited=["db1", "db3"])["problem"], "nor would this run put it back"
+    there = {"cache_restart_traffic": ["haproxy"], "cache_restart_haproxy": [{"host": "lb1", "backend": "read"}]}
+    known = dict(out["db2"]["kept"]["traffic"][0], socket="/run/haproxy/admin.sock", server="db2")
+    assert plan(answers(db2={"kept": {"out": True, "traffic": [known]}}), variables(db2=there))["problem"] == ""
+
+
+STOPPED = {
+    "roll": "90000", "state": "restarting", "intent": "stopping", "before": 1, "system_identifier": "7",
+    "server": {"version_num": 150004, "cluster_name": "15/main", "standby": True},
+}
+DEBT = {
+    "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": 1, "system_identifier": "7", "standby": True, "by": "alice",
+    "since": "2026-11-21T06:00:00Z",
+}
+
+
+def down(**kept):
+    return {"problem": "Cannot connect.", "msg": "Cannot connect.", "in_recovery": None, "system_identifier": None, "kept": dict(STOPPED, **kept)}
+
+
+def test_check_mode_foretells_what_a_run_would_start():
+    found = plan(answers(db2=down(debt=DEBT)), foretold=True)
+    one = found["answers"]["db2"]
+    assert (one["stopped"], one["in_recovery"], one["system_identifier"], one["version_num"]) == (True, True, "7", 150004)
+    assert "problem" not in one and "msg" not in one
+    assert (found["problem"], found["standbys"], found["steps"]) == ("", ["db2", "db3"], [["db2"], ["db3"], ["db1"]])
+    assert _roll.preview("db2", {}, found) == (
+        "PostgreSQL is stopped since an interrupted run and would be started first. Already restarted: would only be restored from restart@3.")
+    assert "stopped" not in plan(answers(db2=down()))["answers"]["db2"], "a run has started it before it plans"
+
+
+@pytest.mark.parametrize(("changed", "limited"), [
+    (down(), ["db1", "db3"]),  # nobody would start it
+    (dict(down(), unread=True), HOSTS),
+    (dict(down(), kept={"state": "saved"}), HOSTS),  # no run has stopped it
+    (down(server={"version_num": 150004, "cluster_name": "15/main", "standby": False}), HOSTS),  # beside the primary that there is
+], ids=str)
+def test_check_mode_foretells_no_more(changed, limited):
+    found = plan(answers(db2=changed), limited=limited, foretold=True)
+    assert "stopped" not in found["answers"]["db2"] and found["answers"]["db2"]["problem"] == "Cannot connect."
+
+
+def test_check_mode_foretells_a_primary():
+    primary = down(server={"version_num": 150004, "cluster_name": "15/main", "standby": False})
+    found = plan(answers(db1=primary), foretold=True)
+    assert (found["problem"], found["primary"], found["last"]) == ("", "db1", "db1")
 
 
 def test_how_a_host_is_asked():
@@ -72,9 +181,3 @@ def test_how_a_host_is_asked():
 
 def test_who_has_not_shared():
     assert _plan.not_shared(["db1", "db2", "db4"], dict(variables(db2={}), db2={"cache_restart_given": {}}, db4={})) == ["db2", "db4"]
-
-
-def test_what_is_restarted():
-    given = variables(db2={"cache_restart_what": "host"})
-    assert [_plan.what({"what": "cluster"}, host, dict(given, db4={})) for host in ("db1", "db2", "db4")] == ["postgresql", "host", "cluster"]
-    assert _plan.what({}, "db4", {"db4": {}}) == "postgresql"

@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import pytest
-from ansible.errors import AnsibleFilterError
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll, _states
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll
 
 HOSTS = ["db1", "db2", "db3", "db4"]
 DEFAULTS = {
@@ -184,96 +181,32 @@ def test_a_primary_alone():
     assert plan(found, min_standbys=0)["problem"] == ""
 
 
-def results(*some):
-    return {"results": [dict(one, __cache_restart_each=host) for host, one in some]}
-
-
-NOTHING_KEPT = {"record": None, "lease": None, "fault": ""}
-
-
-def keeps(**record):
-    return dict(NOTHING_KEPT, record=record)
-
-
-def answer(server=None, record=None, **options):
-    """Of one host."""
-    row = {"query_result": [ANSWER]}
-    return _roll.answers(results(("db1", server or row)), results(("db1", NOTHING_KEPT if record is None else record)), ["db1"], **options)["db1"]
-
-
-def test_answers():
-    row = {"query_result": [ANSWER]}
-    lease = {"id": "5", "owner": "bob"}
-    servers = results(
-        ("db1", row), ("db2", row), ("db3", {"unreachable": True, "msg": "timed\nout"}), ("db4", {"msg": "sudo: not found", "query_result": []}),
-        ("db5", row), ("db6", row), ("db7", row), ("db8", row),
-    )
-    records = results(
-        ("db1", NOTHING_KEPT), ("db2", dict(keeps(roll="9", another=5), lease=lease)), ("db3", NOTHING_KEPT),
-        ("db4", keeps(roll="9", state="restarting")), ("db5", dict(NOTHING_KEPT, fault="/s/db5.json is damaged")),
-        ("db6", {"unreachable": True, "msg": "gone"}), ("db7", {"failed": True, "msg": "sudo: a password is required"}),
-        ("db8", dict(NOTHING_KEPT, lease="none")),
-    )
-    # from ansible-core 2.21 a host can return the item of another
-    records["results"][1]["__cache_restart_each"] = servers["results"][1]["__cache_restart_each"] = "db1"
-    servers["results"][1]["query_result"] = [dict(ANSWER, problem="x", more=[1])]
-    found = _roll.answers(servers, records, ["db%d" % number for number in range(1, 9)])
-    assert found["db1"] == dict(ANSWER, kept={}, lease=None)
-    assert found["db2"] == dict(ANSWER, kept={"roll": "9"}, lease=lease)
-    assert found["db3"] == {"problem": "unreachable: timed out", "kept": {}, "lease": None}
-    assert found["db4"]["problem"].startswith("sudo: not found Install sudo")
-    assert found["db4"]["kept"] == {"roll": "9", "state": "restarting"}, "it is down, and what is begun there is known"
-    assert found["db5"]["problem"].startswith("/s/db5.json is damaged: check when the host was restarted and what is in traffic, then remove the file.")
-    assert found["db6"] == {"problem": "unreachable: gone", "kept": {}, "lease": None}
-    assert found["db7"]["problem"].startswith("sudo: a password is required")
-    assert found["db8"]["lease"] is None
-    assert {"kept", "lease"} <= set.intersection(*map(set, found.values()))
-
-
-def test_what_is_owed_to_another_cluster():
-    debt = dict(DEBT, system_identifier="8")
-    found = answer(record=keeps(debt=debt))
-    assert "another cluster (system identifier 8; this one is 7)" in found["problem"] and "waive=db1" in found["problem"]
-    waived = answer(record=keeps(debt=debt), waived=["db1"], by="alice")
-    assert "problem" not in waived and waived["kept"]["debt"] == {}
-    assert waived["kept"]["remarks"] == ["alice waived the restore that was pending since 2026-11-21T06:00:00Z: restart@3."]
-    assert answer(record=keeps(debt=DEBT), waived=["db2"], by="alice")["kept"]["debt"] == DEBT
-    assert answer(record=keeps(roll="9"), waived=["db1"], by="alice")["kept"] == {"roll": "9"}, "there is nothing to waive"
-
-
-@pytest.mark.parametrize("server", [{"msg": "Cannot connect.", "failed": True}, None])
-def test_waived_or_not_what_is_begun_is_known(server):
-    kept = answer(server, keeps(debt=DEBT, state="restarting", server={"version_num": 150004, "cluster_name": ""}), waived=["db1"], by="alice")["kept"]
-    assert (kept["debt"], kept["state"]) == ({}, "restarting")
-
-
-def test_gathered():
-    """Each of this run knows itself best, and of the others what it was told."""
-    told = {"db1": {"started": 1}, "db2": {"started": 1}, "db3": {"started": 1}}
-    variables = {"db1": {"cache_restart_answers": {"db1": {"started": 2}, "db3": {"started": 3}}}, "db2": {}}
-    assert _roll.gathered(told, ["db1", "db2"], variables) == {"db1": {"started": 2}, "db2": {"started": 1}, "db3": {"started": 1}}
-    assert _roll.gathered({}, ["db2"], variables) == {}
-
-
-def test_written():
-    assert _roll.written({"record": {"roll": "9"}}, "db1") == {"roll": "9"}
-    for result, said in (
-        ({"unreachable": True, "msg": "no\x1broute"}, "db1 is unreachable: no"), ({"failed": True, "msg": "the lease is bob's"}, "the lease is bob's"),
-    ):
-        with pytest.raises(AnsibleFilterError, match=said):
-            _roll.written(result, "db1")
+def test_record_of():
+    planned = {"roll": "9", "answers": {"db1": {"kept": {"roll": "9", "state": "saved"}}, "db2": {"kept": {"roll": "8", "state": "done"}}}}
+    variables = {"db1": {"cache_restart_result": {"record": {"roll": "9", "state": "done"}}}, "db2": {}, "db3": {}}
+    assert _roll.record_of("db1", variables, planned)["state"] == "done", "what was written last"
+    for result in ({"cache_restart_result": {"failed": True, "record": None}}, {"cache_restart_result": {}}, {}):
+        assert _roll.record_of("db1", {"db1": result}, planned)["state"] == "saved"
+    assert _roll.record_of("db2", variables, planned) == _roll.record_of("db3", variables, planned) == _roll.record_of("db1", {"db1": {}}, {}) == {}
 
 
 def test_what_is_left():
-    planned = {"primary": "db1", "hosts": HOSTS, "done": ["db2"]}
-    variables = {host: {"cache_restart_fleet": planned, "cache_restart_result": {}} for host in HOSTS}
-    variables["db3"]["cache_restart_result"] = {"state": "done"}
+    planned = {"primary": "db1", "hosts": HOSTS, "done": ["db2"], "roll": "9"}
+    variables = {host: {"cache_restart_fleet": planned} for host in HOSTS}
+    variables["db3"]["cache_restart_result"] = {"record": {"roll": "9", "state": "done"}}
     variables["db4"] = {}  # beyond --limit
     assert _roll.restarted(HOSTS, variables) == ["db2", "db3"]
     assert _roll.left(HOSTS, variables) == ["db1", "db4"]
     variables["db1"]["cache_restart_given"] = {"cache_restart_primary": "skip"}
     assert _roll.left(HOSTS, variables) == ["db4"]
     assert _roll.left(HOSTS, {host: {} for host in HOSTS}) == HOSTS
+
+
+def test_what_was_done_in_another_roll_is_left():
+    """A run writes the record of a host also before its plan: when it resumes its clients, or waives what it owes."""
+    variables = {
+        "db2": {"cache_restart_fleet": {"primary": "db1", "roll": "9"}, "cache_restart_result": {"record": {"roll": "8", "state": "done"}}}}
+    assert _roll.left(["db2"], variables) == ["db2"]
 
 
 NOTHING = {"cache_warmup_snapshot": "", "cache_warmup_min_residency": "", "cache_warmup_max_age": ""}
@@ -310,8 +243,7 @@ def test_preview():
     planned = {"primary": "db1", "last": "db1", "done": ["db3"], "roll": "9", "abort": False}
 
     def preview(host="db2", plan=None, **kept):
-        variables = {"cache_restart_answers": fleet(**{host: kept}), "__cache_restart_saved": saved, "cache_restart_result": {}}
-        return _roll.preview(host, variables, plan or planned)
+        return _roll.preview(host, {"__cache_restart_saved": saved}, dict(plan or planned, answers=fleet(**{host: kept})))
 
     assert preview() == saved["msg"]
     assert preview(roll="9", state="restarting", before=STARTED) == saved["msg"]
@@ -323,8 +255,8 @@ def test_preview():
     assert preview(plan=dict(planned, abort=True), roll="9", debt=DEBT).endswith("would only be restored from restart@3.")
     assert _roll.preview("db3", {}, planned) == "Already restarted and warm: would not be restarted again."
     assert preview("db1", plan=dict(planned, last="")) == ""
-    for odd in (None, "x", {"db2": None}, {"db2": {"problem": "no", "kept": {}}}):
-        assert _roll.preview("db2", {"cache_restart_answers": odd, "__cache_restart_saved": saved}, planned) == saved["msg"]
+    for answers in ({}, {"db2": {"problem": "no", "kept": {}}}):
+        assert _roll.preview("db2", {"__cache_restart_saved": saved}, dict(planned, answers=answers)) == saved["msg"]
 
 
 @pytest.mark.parametrize(
@@ -458,7 +390,7 @@ def test_a_primary_is_started_where_there_is_no_other():
 
 def test_a_primary_is_not_started_beside_one_whose_record_is_damaged():
     found = down(fleet(), "db1", debt=dict(DEBT, standby=False))
-    found["db3"] = answer({"query_result": [dict(ANSWER, in_recovery=False)]}, dict(NOTHING_KEPT, fault="/s is damaged"))
+    found["db3"] = {"problem": "/s is damaged", "unread": True, "in_recovery": False, "system_identifier": "7", "kept": {}, "lease": None}
     assert "now db3 is" in _roll.may_start(found, "db1")
 
 
@@ -470,12 +402,6 @@ def test_a_primary_is_not_started_where_another_cannot_be_asked():
         " primaries. Start the one that was promoted last, or remove db3 from target, and run the playbook again.")
     found = down(found, "db3", server={"version_num": 150004, "cluster_name": "", "standby": True})
     assert _roll.may_start(found, "db1") == "", "a standby that the roll has stopped is none"
-
-
-def test_numbers_that_make_nothing_overflow():
-    kept = {"debt": dict(DEBT, wanted=10 ** 400)}
-    assert "is damaged (wanted of its debt is" in answer({"query_result": [ANSWER]}, dict(NOTHING_KEPT, record=kept))["problem"]
-    assert "invalid answer" in answer({"query_result": [dict(ANSWER, lsn=10 ** 400)]}, NOTHING_KEPT)["problem"]
 
 
 def test_of_two_former_primaries_none_is_started():
@@ -493,71 +419,26 @@ def test_what_it_was_when_it_was_stopped():
 
 
 @pytest.mark.parametrize(
-    ("found", "waive", "half"),
+    ("found", "waived", "half"),
     [
-        ({"kept": {}}, [], False),
-        ({"problem": "timed out", "kept": {}}, ["db1"], False),
-        ({"problem": "timed out"}, [], False),
-        ({"problem": "timed out", "kept": STOPPED}, [], True),
-        ({"kept": STOPPED}, [], False),
-        ({"problem": "timed out", "kept": {"state": "saved"}}, [], False),
-        ({"kept": {"paused": [{"host": "lb1"}]}}, [], True),
-        ({"problem": "timed out", "kept": {"paused": [{"host": "lb1"}]}}, [], True),
-        ({"kept": {"paused": []}}, [], False),
-        ({"kept": {"state": "saved"}}, ["db1"], True),
-        ({"kept": {"state": "saved"}}, ["db2"], False),
-        ({"problem": "timed out", "kept": {"state": "saved"}}, ["db1"], False),
+        ({"kept": {}}, False, False),
+        ({"problem": "timed out", "kept": {}}, True, False),
+        ({"problem": "timed out", "kept": STOPPED}, False, True),
+        ({"kept": STOPPED}, False, False),
+        ({"problem": "timed out", "kept": {"state": "saved"}}, False, False),
+        ({"kept": {"paused": [{"host": "lb1"}]}}, False, True),
+        ({"problem": "timed out", "kept": {"paused": [{"host": "lb1"}]}}, False, True),
+        ({"kept": {"paused": []}}, False, False),
+        ({"kept": {"state": "saved"}}, True, True),
+        ({"kept": {"state": "saved"}}, False, False),
+        ({"problem": "timed out", "kept": {"state": "saved"}}, True, False),
     ],
 )
-def test_half_done(found, waive, half):
-    assert _roll.half_done(found, waive, "db1") is half
-
-
-def test_behind():
-    def behind(asked=MappingProxyType({"rowcount": 1}), **more):
-        row = {"caught_up": False, "paused": False, "receiver": "streaming", "replayed": "0/3000000", "behind": 2048, **more}
-        return _roll.behind(asked, {"query_result": [row]}, "db2", "db1", 5)
-
-    assert behind(caught_up=True) == ""
-    assert behind() == (
-        "db2 has not caught up with db1: after 5 s it is at 0/3000000, 2.00 KB behind. It receives WAL but replays it slowly: wait, or raise"
-        " cache_restart_replay_timeout."
-    )
-    assert behind(receiver="none").endswith("It receives no WAL: check its primary_conninfo and its log.")
-    assert behind(paused=True).endswith("Replay is paused: run SELECT pg_wal_replay_resume().")
-    assert behind({"rowcount": 0}) == "db1 does not answer: "
-    assert behind({"unreachable": True, "msg": "Connection\n timed\x1b out"}) == "db1 is unreachable: Connection timed\\x1b out"
-
-
-@pytest.mark.parametrize("said", [
-    [5], "abc", [{"in_recovery": "yes"}], {"in_recovery": True}, [dict(ANSWER, started="then")], [dict(ANSWER, lsn=None)], [dict(ANSWER, receiver=None)],
-    [dict(ANSWER, system_identifier="")],
-])
-def test_a_server_that_answers_what_cannot_be(said):
-    assert answer({"query_result": said})["problem"].startswith("The server returned an invalid answer: ")
-
-
-@pytest.mark.parametrize("record", [
-    [1], 5, "%%", {"roll": 5}, {"state": "gone"}, {"out": "yes"}, {"paused": ["lb1"]}, {"debt": {"started": 5}}, {"before": True},
-])
-def test_what_is_kept_can_be_anything(record):
-    found = answer(record=dict(NOTHING_KEPT, record=record))
-    assert "is damaged (" in found["problem"] and found["kept"] == {}
-
-
-def test_changed_meanwhile():
-    """Between a look and the lease somebody else has restarted it, and has gone."""
-    found = fleet(db2={"roll": "9", "state": "planned"}, db3=_states.note({"debt": DEBT}, "waived", {"by": "bob"}))
-    records = [{"record": None}, {"record": {"roll": "9", "state": "planned", "strange": 1}}, {"record": {"debt": DEBT}}]
-    hosts = ["db1", "db2", "db3"]
-    assert _roll.changed_meanwhile(records, hosts, found, ["db3"], "bob") == ""
-    assert _roll.changed_meanwhile([{"unreachable": True}, *records[1:]], hosts, found, ["db3"], "bob") == ""
-    records[1]["record"]["state"] = "restarted"
-    assert _roll.changed_meanwhile(records, hosts, found, ["db3"], "bob").startswith("Another run has changed the state of db2")
+def test_half_done(found, waived, half):
+    assert _roll.half_done(found, waived) is half
 
 
 def test_what_an_abort_has_left_beyond_limit():
-    answers = fleet(db2={"out": True})
-    of_this_run = {"cache_restart_answers": answers, "cache_restart_fleet": {"abort": True, "done": ["db1"]}, "cache_restart_result": {"state": "done"}}
+    of_this_run = {"cache_restart_fleet": {"abort": True, "done": ["db1"], "answers": fleet(db2={"out": True})}}
     variables = {"db1": of_this_run, "db2": {}, "db3": {}}
     assert _roll.left(["db1", "db2", "db3"], variables) == ["db2"]

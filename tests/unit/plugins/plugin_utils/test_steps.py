@@ -13,7 +13,8 @@ import re
 
 import pytest
 import yaml
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters, _states, _steps
+from ansible_collections.pgfleet.cache.plugins.module_utils import _states
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters, _pending, _steps
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import ROLES
 
 PROXY = {"kind": "haproxy", "host": "lb1", "backend": "read"}
@@ -21,76 +22,9 @@ WAYS = _adapters.ways({"cache_restart_traffic": ["haproxy", "pgbouncer", "/t.yml
 LOST = " (a reload of HAProxy loses the state without server-state-file)"
 
 
-@pytest.mark.parametrize(("host", "wanted", "abort", "entry_point"), [
-    ("db1", "switchover", False, "switchover"), ("db1", "restart", False, "main"), ("db1", "", False, "main"), ("db2", "switchover", False, "main"),
-    ("db1", "switchover", True, "main"),  # which only puts back
-])
-def test_entry_point(host, wanted, abort, entry_point):
-    assert _steps.entry_point(host, "db1", wanted, abort) == entry_point
-
-
-@pytest.mark.parametrize(("gate", "attempts", "seconds"), [("fail", 3, 600 + 1 + 4 + 3 + 4 + 100), ("wait", "3", 600 + 1 + 4 + 3 + 4 + 300)])
-def test_silent(gate, attempts, seconds):
-    assert _steps.silent("1", "2", 3, 4, 100, gate, attempts) == seconds
-
-
-def test_paused_beyond():
-    found = {
-        "db1": {"kept": {"paused": [PROXY]}}, "db2": {"kept": {"paused": []}}, "db3": {"kept": {}}, "db4": {"kept": {"paused": [PROXY]}, "problem": "down"},
-    }
-    assert _steps.paused_beyond(found, ["db1"]) == ["db4"] and _steps.paused_beyond(found, []) == ["db1", "db4"]
-
-
-def test_cannot_begin():
-    other = {"kept": {"out": True, "traffic": [dict(PROXY, host="lb9")]}}
-    assert _steps.cannot_begin({"problem": "down", "kept": {}}, WAYS, "db1", ["db1"]) == "down"
-    assert _steps.cannot_begin(other, WAYS, "db1", []) == _states.forgotten(other["kept"], WAYS, "db1") != ""
-    assert _steps.cannot_begin(other, WAYS, "db1", ["db1"]) == _steps.cannot_begin({"kept": {}}, WAYS, "db1", []) == ""
-
-
-def test_gone_on_with():
-    assert _steps.gone_on_with({"state": "saved"}, "", "") == {"state": "saved", "remarks": []}
-    assert _steps.gone_on_with({"remarks": ["one"]}, "taken over", "") == {"remarks": ["one", "taken over"]}
-    assert _steps.gone_on_with({}, "taken over", "waived")["remarks"] == ["taken over", "waived"]
-
-
-def test_waived_remark():
-    record = {"remarks": ["earlier", "waived"]}
-    assert _steps.waived_remark(record, "db1", ["db1"]) == "waived"
-    assert _steps.waived_remark(record, "db1", ["db2"]) == ""
-    assert _steps.waived_remark({}, "db1", ["db1"]) == _steps.waived_remark({"remarks": []}, "db1", ["db1"]) == ""
-
-
 def test_thin():
     assert _steps.thin({"thin": False, "wanted": 5}) == []
     assert _steps.thin({"thin": True, "wanted": 1280}) == ["The snapshot before the restart is thin: only 10.00 MB were cached."]
-
-
-@pytest.mark.parametrize(("result", "said"), [
-    ({"rowcount": 1, "query_result": [{"started": 200}]}, ""),
-    ({"rowcount": 1, "query_result": [{"started": "200"}]}, ""),
-    ({"rowcount": 1, "query_result": [{"started": 100}]}, "PostgreSQL on db1 was not restarted: the same process still runs. Check its log."),
-    ({"failed": True, "msg": "no\n such  \x1b[2Jserver", "query_result": []},
-     "PostgreSQL on db1 does not accept connections 60 s after its restart: no such \\x1b[2Jserver. Check its log."),
-    ({"unreachable": True}, "PostgreSQL on db1 does not accept connections 60 s after its restart: . Check its log."),
-    ({"rowcount": 1, "query_result": ["100"]}, "PostgreSQL on db1 was not restarted: the same process still runs. Check its log."),
-])
-def test_not_restarted(result, said):
-    assert _steps.not_restarted(result, "100", "db1", 60) == said
-
-
-def test_a_start_is_any_process():
-    assert _steps.not_restarted({"rowcount": 1, "query_result": [{"started": 1}]}, 0, "db1", 60) == ""
-    assert _steps.not_restarted({"rowcount": 1, "query_result": [{"started": "what"}]}, 0, "db1", 60) != ""
-    assert _steps.not_restarted({}, 0, "db1", 60) != ""
-
-
-@pytest.mark.parametrize(("result", "whether"), [
-    ({"rowcount": 1, "query_result": [{"caught_up": True}]}, True), ({"rowcount": 1, "query_result": [{"caught_up": False}]}, False),
-    ({"rowcount": 1, "query_result": [{"caught_up": None}]}, False), ({"failed": True}, False),
-])
-def test_replayed(result, whether):
-    assert _steps.replayed(result) is whether
 
 
 @pytest.mark.parametrize(("gate", "residency", "tried", "fails"), [
@@ -116,31 +50,17 @@ def test_the_end_of_a_host_that_does_not_answer():
     assert _steps.end({"state": "warm"}, {"restore": True}, {"problem": "down"}, {})["event"] == "done"
 
 
-def test_recorded_as():
-    record = {"state": "planned", "remarks": ["one"], "seconds": {"snapshot": 1.0}}
-    found = _steps.recorded_as(record, "going_in", {}, ["two"], "in", 2.345)
-    assert found == {"state": "planned", "intent": "going in", "remarks": ["one", "two"], "seconds": {"snapshot": 1.0, "in": 2.3}}
-    assert _steps.recorded_as(found, "resumed", {}, [], "", 1e9) == dict(found, paused=[]), "no phase"
-    assert _steps.recorded_as({}, "warm", {"residency": 99.5}, [], "", 0)["residency"] == 99.5
-
-
-@pytest.mark.parametrize(("out", "expected"), [
-    (True, "Should be out of traffic, but HAProxy on lb1 sends it traffic again%s." % LOST), (False, ""),
-])
-def test_closing(out, expected):
+def test_closing():
     seen = {"haproxy": [dict(PROXY, out=False)]}
-    new = [expected] if expected else []
-    assert _steps.closing({"out": out, "remarks": ["one"]}, WAYS, seen) == {"out": out, "remarks": ["one", *new]}
-    assert _steps.closing({"out": out}, WAYS, seen).get("remarks", []) == new
-    assert _steps.closing({"out": True}, WAYS, {"haproxy": [dict(PROXY, out=True)]}) == {"out": True}
-    assert _steps.closing({}, WAYS, seen) == {}, "a host that was not reached has no record"
+    assert _steps.closing({"out": True}, WAYS, seen) == "Should be out of traffic, but HAProxy on lb1 sends it traffic again%s." % LOST
+    assert _steps.closing({"out": False}, WAYS, seen) == _steps.closing({"out": True}, WAYS, {"haproxy": [dict(PROXY, out=True)]}) == ""
+    assert _steps.closing({}, WAYS, seen) == "", "a host that was not reached has no record"
 
 
 def test_taken_out_again():
-    record = {"out": True, "remarks": []}
-    found = _steps.taken_out_again(record, WAYS, {"haproxy": [dict(PROXY, out=False), dict(PROXY, host="lb2", out=False)]})
-    assert found["remarks"] == ["HAProxy on lb1, lb2 had put it back into traffic%s: it was taken out again." % LOST]
-    assert _steps.taken_out_again(record, WAYS, {"haproxy": [dict(PROXY, out=None)]}) == record, "it is not known who has"
+    assert _steps.taken_out_again(WAYS, {"haproxy": [dict(PROXY, out=False), dict(PROXY, host="lb2", out=False)]}) == [
+        "HAProxy on lb1, lb2 had put it back into traffic%s: it was taken out again." % LOST]
+    assert _steps.taken_out_again(WAYS, {"haproxy": [dict(PROXY, out=None)]}) == [], "it is not known who has"
 
 
 def test_an_adapter_that_is_no_haproxy(monkeypatch):
@@ -149,8 +69,8 @@ def test_an_adapter_that_is_no_haproxy(monkeypatch):
     other.pop("forgets")
     monkeypatch.setattr(_adapters, "described", lambda kind: other)
     seen = {"haproxy": [dict(PROXY, out=False)]}
-    assert _steps.closing({"out": True}, WAYS, seen)["remarks"] == ["Should be out of traffic, but Relayd on lb1 sends it traffic again."]
-    assert _steps.taken_out_again({}, WAYS, seen)["remarks"] == ["Relayd on lb1 had put it back into traffic: it was taken out again."]
+    assert _steps.closing({"out": True}, WAYS, seen) == "Should be out of traffic, but Relayd on lb1 sends it traffic again."
+    assert _steps.taken_out_again(WAYS, seen) == ["Relayd on lb1 had put it back into traffic: it was taken out again."]
 
 
 def test_only_what_is_recorded_is_served():
@@ -158,8 +78,8 @@ def test_only_what_is_recorded_is_served():
     proxies = [PROXY, dict(PROXY, host="lb2"), dict(PROXY, backend="write")]
     ways = _adapters.ways({"cache_restart_traffic": ["haproxy", "/t.yml"], "cache_restart_haproxy": proxies}, "db1", "away")
     seen = {"haproxy": [dict(ways[0]["places"][1], out=False, up=True)]}
-    record = _steps.recorded_as({"state": "saved"}, "going_out", {"traffic": _adapters.places(ways[:1], seen)}, [], "", 0)
-    assert _states.recorded(record, "traffic", ways) == ([dict(ways[0], places=[ways[0]["places"][1]])], [])
+    record = _states.note({"state": "saved"}, "going_out", {"traffic": _adapters.places(ways[:1], seen)})
+    assert _pending.recorded(record, "traffic", ways) == ([dict(ways[0], places=[ways[0]["places"][1]])], [])
 
 
 # Which variable has the places of each step that changes traffic

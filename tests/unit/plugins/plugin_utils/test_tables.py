@@ -18,9 +18,9 @@ RESULTS = {
 }
 ROWS = {
     "install": "db1   15.4        primary  1.0.0      in postgres",
-    "snapshot": "db1   warm@3                      12    7.81 MB    2.00 kB  ",
-    "warmup": "db1   done           99.50 %    7.81 MB    3.91 MB       2.0         2  ",
-    "cold_test": "db1       2    99.5 %  ",
+    "snapshot": "db1   warm@3                      12    7.81 MB    2.00 kB",
+    "warmup": "db1   done           99.50 %    7.81 MB    3.91 MB       2.0         2",
+    "cold_test": "db1       2    99.5 %",
 }
 ODD = ["text", 5, [1], {"a": "b"}, True, float("nan"), 10**400, -float("inf"), [["x"]], [None], "\x1b[2J" * 100]
 
@@ -81,6 +81,19 @@ def test_an_odd_value_costs_only_its_own_row(playbook, key, value):
         assert _tables.judged(hosts, odd)["db1"]["verdict"] == "failed"
 
 
+def test_what_several_hosts_say_is_said_once():
+    """A long sentence below the table; a failure stays in its row."""
+    long = "The page cache of this host is limited by its cgroup to far less than that."
+    hosts = {name: ended(dict(RESULTS["warmup"], warnings=[long, "Its name is %s." % name])) for name in ("db1", "db2")}
+    lines, dummy = _tables.table(_tables.TABLES["warmup"], dict(hosts, db3=ended(RESULTS["warmup"])), False)
+    assert [long in line for line in lines] == [False, False, False, False, True] and lines[4] == "db1, db2: " + long
+    assert lines[1].endswith("  Its name is db1.")
+    lines, dummy = _tables.table(_tables.TABLES["warmup"], hosts, False)
+    assert lines[3:] == ["All hosts: " + long]
+    failed = {name: ended(one["result"], "failed", "It failed.") for name, one in hosts.items()}
+    assert len(_tables.table(_tables.TABLES["warmup"], failed, False)[0]) == 3
+
+
 def test_a_row_says_what_is_odd():
     lines, odd = _tables.table(_tables.TABLES["warmup"], {"db1": ended({"residency": "all"})}, False)
     assert odd == {"db1": "Its result has unexpected types: residency is 'all', not a number."} and lines[1].endswith(odd["db1"])
@@ -96,7 +109,7 @@ def test_what_failed_before_keeps_its_verdict_and_its_message():
 def test_names_are_shown_and_make_room():
     lines, dummy = _tables.table(_tables.TABLES["cold_test"], {"a\nb": ended({}), "a-longer-name": ended({})}, False)
     assert [line.index("put back") if number == 0 else line for number, line in enumerate(lines)] == [
-        22, "a\\nb               -         -  ", "a-longer-name      -         -  "
+        22, "a\\nb               -         -", "a-longer-name      -         -"
     ]
 
 
@@ -109,29 +122,38 @@ def planned(**changed):
     return dict(one, steps=[*one["batches"], *([[one["last"]]] if one["last"] else [])])
 
 
-FLEET = planned()
-DONE = {"state": "done", "residency": 99.0, "seconds": {"snapshot": 1.5, "restart": 3}, "remarks": [], "out": False}
+ANSWERS = {"db1": {"in_recovery": False}, "db2": {"in_recovery": True}, "db3": {"in_recovery": True}}
+FLEET = planned(answers=ANSWERS)
+DONE = {"roll": "r1", "state": "done", "residency": 99.0, "seconds": {"snapshot": 1.5, "restart": 3}, "remarks": [], "out": False}
 
 
-def variables(**changed):
-    answers = {"db1": {"in_recovery": False}, "db2": {"in_recovery": True}, "db3": {"in_recovery": True}}
-    common = {"pgfleet_failure": "", "cache_restart_fleet": FLEET, "cache_restart_answers": answers, "cache_restart_out": [],
-              "cache_restart_primary_now": "db1", "cache_restart_result": {}}
-    return {host: dict(common, **changed.get(host, {})) for host in answers}
+def written(**changed):
+    """What a host has registered when it has written its record."""
+    return {"cache_restart_result": {"record": dict(DONE, **changed)}}
+
+
+def variables(answers=None, fleet=None, **changed):
+    """Each host has its own answer, and the plan has all."""
+    answers = dict(ANSWERS, **(answers or {}))
+    common = {"pgfleet_failure": "", "cache_restart_fleet": dict(FLEET, answers=answers) if fleet is None else fleet, "cache_restart_out": []}
+    return {
+        host: dict(dict(common, cache_restart_answers={"results": [dict(answer, __cache_restart_each=host)]}), **changed.get(host, {}))
+        for host, answer in answers.items()
+    }
 
 
 def again(without, limited):
     return "again %swithout %s" % ("" if limited else "unlimited ", without)
 
 
-def rolling(check_mode=False, **changed):
-    return _rolling_table.Rolling(["db1", "db2", "db3"], variables(**changed), check_mode).lines({}, again)
+def rolling(check_mode=False, answers=None, **changed):
+    return _rolling_table.Rolling(["db1", "db2", "db3"], variables(answers, **changed), check_mode).lines({}, again)
 
 
 def test_all_are_restarted():
-    lines, odd = rolling(db1={"cache_restart_result": DONE}, db2={"cache_restart_result": DONE}, db3={"cache_restart_result": DONE})
+    lines, odd = rolling(db1=written(), db2=written(), db3=written())
     assert not odd and lines[4:] == ["", "All hosts are restarted: the rolling restart is finished."]
-    assert lines[2] == "db2   standby  done          99.00 %       1.5      -        3       -        -      -  in       "
+    assert lines[2] == "db2   standby  done          99.00 %       1.5      -        3       -        -      -  in"
 
 
 def test_the_preview():
@@ -150,21 +172,21 @@ def test_the_preview():
 
 def test_what_is_left():
     lost = {"pgfleet_failure": "lost during the run", "cache_restart_out": ["haproxy"]}
-    lines, dummy = rolling(db2={"cache_restart_result": DONE}, db3=lost)
+    lines, dummy = rolling(db2=written(), db3=lost)
     assert lines[4:] == [
         "", "Unreachable: db3.", "Out of traffic now: db3 (haproxy).",
         "Not done: db1, db3. Continue with: again without ['db3'] (or without --limit, once they are reachable)",
     ]
     assert lines[3].split()[:3] == ["db3", "standby", "failed"] and "  out      lost during" in lines[3]
     skipped = {"cache_restart_given": {"cache_restart_primary": "skip"}}
-    assert rolling(db1=skipped, db2={"cache_restart_result": DONE}, db3={"cache_restart_result": DONE})[0][4:] == [
+    assert rolling(db1=skipped, db2=written(), db3=written())[0][4:] == [
         "", "All hosts but the primary db1 (cache_restart_primary=skip) are restarted: the rolling restart is finished."
     ]
-    assert rolling(db1=skipped, db2={"cache_restart_result": DONE})[0][-1] == "Not done: db3. Continue with: again without []"
+    assert rolling(db1=skipped, db2=written())[0][-1] == "Not done: db3. Continue with: again without []"
 
 
 def test_limit_leads_on_while_it_has_somebody():
-    given = variables(db2={"cache_restart_result": DONE})
+    given = variables(db2=written())
     for host in ("db1", "db3"):
         del given[host]["pgfleet_failure"]
     assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][-1].endswith("Continue with: again unlimited without []")
@@ -172,20 +194,43 @@ def test_limit_leads_on_while_it_has_somebody():
 
 def test_who_is_out_since_an_earlier_run():
     """With a plan, of another roll, and without."""
-    answers = dict(variables()["db1"]["cache_restart_answers"], db2={"in_recovery": True, "kept": {"roll": "r0", "out": True}})
-    for fleet in (FLEET, {}):
-        given = {host: dict(one, cache_restart_answers=answers, cache_restart_fleet=fleet) for host, one in variables().items()}
+    answers = {"db2": {"in_recovery": True, "kept": {"roll": "r0", "out": True}}}
+    for fleet in (None, {}):
+        given = variables(answers, fleet)
         lines, dummy = _rolling_table.Rolling(list(given), given, False).lines({}, again)
         assert lines[2].split()[-1] == "out" and lines[5] == "Out of traffic since an earlier run: db2. Run the playbook for this host."
-        given["db2"]["cache_restart_result"] = DONE
+        given["db2"].update(written())
         lines, dummy = _rolling_table.Rolling(list(given), given, False).lines({}, again)
         assert lines[2].split()[-1] == "in" and "earlier" not in " ".join(lines)
 
 
 def test_a_host_that_does_not_answer_says_why():
-    answers = dict(variables()["db1"]["cache_restart_answers"], db3={"problem": "Cannot connect."})
-    given = {host: dict(one, cache_restart_answers=answers) for host, one in variables().items()}
+    given = variables({"db3": {"problem": "Cannot connect."}})
     assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][3].endswith("  Cannot connect.")
+
+
+def test_what_is_owed():
+    debt = {
+        "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": 5, "system_identifier": "7", "standby": True, "by": "alice",
+        "since": "2026-11-21T06:00:00Z",
+    }
+    said = "Not as warm as before its restart: db2 (restart@3, 10.00 MB, since 2026-11-21T06:00:00Z)."
+    answers = {"db2": {"in_recovery": True, "started": 6, "kept": {"debt": debt}}}
+    assert said in rolling(answers=answers)[0] and said in rolling(True, answers=answers)[0]
+    assert said not in rolling(answers=answers, db2=written(debt={}))[0], "it was restored since"
+    assert said not in rolling(answers={"db2": dict(answers["db2"], started=5)})[0], "it was not restarted"
+    assert said in rolling(answers={"db2": {"in_recovery": True, "started": 5}}, db2=written(state="restarted", debt=debt))[0], "the answer is older"
+
+
+def test_what_a_host_that_missed_its_gate_has_reached():
+    missed = dict(written(state="restarted", residency=None), pgfleet_failure="Too cold.", __cache_restart_reached={"residency": 42.0})
+    assert "42.00 %" in rolling(db2=missed)[0][2]
+
+
+def test_remarks():
+    remarks = {"cache_restart_remark": "It was taken over.", "cache_restart_closing": "It is in traffic again."}
+    line = rolling(db2=dict(written(remarks=["thin", "It was taken over."]), **remarks))[0][2]
+    assert line.endswith("  thin It was taken over. It is in traffic again.")
 
 
 def test_a_refused_plan():
@@ -205,43 +250,22 @@ def test_what_check_mode_says_of_each_host():
 
 @pytest.mark.parametrize(("value", "shown"), [("99.5", "99.50 %"), (99.5, "99.50 %"), ("none", "-"), ("1e400", "-")])
 def test_a_number_that_has_become_text(value, shown):
-    lines, odd = rolling(db2={"cache_restart_result": dict(DONE, residency=value)})
+    lines, odd = rolling(db2=written(residency=value))
     assert (shown in lines[2]) and (shown == "-") == bool(odd)
 
 
 def test_beyond_the_limit():
     """What the host has kept of the same rolling restart is shown."""
-    given = variables()
-    kept = dict(DONE, roll="r1")
-    for one in given.values():
-        one["cache_restart_answers"] = {"db1": {"in_recovery": False}, "db2": {"in_recovery": True, "kept": kept}, "db3": {"in_recovery": True}}
-    del given["db2"]["pgfleet_failure"], given["db2"]["cache_restart_result"]
-    lines, dummy = _rolling_table.Rolling(["db1", "db2", "db3"], given, False).lines({}, again)
-    assert lines[2].split()[:4] == ["db2", "standby", "done", "99.00"]
-    kept["roll"] = "r0"
-    lines, dummy = _rolling_table.Rolling(["db1", "db2", "db3"], given, False).lines({}, again)
-    assert lines[2].split()[:4] == ["db2", "standby", "-", "-"]
+    for roll, shown in (("r1", ["db2", "standby", "done", "99.00"]), ("r0", ["db2", "standby", "-", "-"])):
+        given = variables({"db2": {"in_recovery": True, "kept": dict(DONE, roll=roll)}})
+        given["db2"] = {}
+        lines, dummy = _rolling_table.Rolling(["db1", "db2", "db3"], given, False).lines({}, again)
+        assert lines[2].split()[:4] == shown
 
 
 @pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
 @pytest.mark.parametrize("key", ["residency", "seconds", "remarks", "out", "state"])
 def test_an_odd_value_in_a_rolling_restart(key, value):
-    lines, odd = rolling(db2={"cache_restart_result": dict(DONE, **{key: value})}, db3={"cache_restart_result": DONE})
-    assert set(odd) <= {"db2"} and lines[3].split()[:4] == ["db3", "standby", "done", "99.00"]
-
-
-@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
-@pytest.mark.parametrize("key", ["cache_restart_result", "cache_restart_answers", "cache_restart_fleet", "cache_restart_out", "pgfleet_failure"])
-def test_odd_variables_in_a_rolling_restart(key, value):
-    lines, odd = rolling(db2={key: value}, db3={"cache_restart_result": DONE})
-    assert set(odd) <= {"db2"} and lines[3].split()[:4] == ["db3", "standby", "done", "99.00"]
-
-
-@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
-@pytest.mark.parametrize("answer", [None, "in_recovery", "kept"])
-def test_an_odd_answer_in_a_rolling_restart(answer, value):
-    given = variables(db3={"cache_restart_result": DONE})
-    for one in given.values():
-        one["cache_restart_answers"] = dict(one["cache_restart_answers"], db2={answer: value} if answer else value)
-    lines, odd = _rolling_table.Rolling(["db1", "db2", "db3"], given, False).lines({}, again)
+    """Of a record, which is the host's."""
+    lines, odd = rolling(db2=written(**{key: value}), db3=written())
     assert set(odd) <= {"db2"} and lines[3].split()[:4] == ["db3", "standby", "done", "99.00"]

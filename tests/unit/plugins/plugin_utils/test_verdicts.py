@@ -34,18 +34,23 @@ def test_verdict(variables, verdict, message):
     assert (found["verdict"], found["message"]) == (verdict, message)
 
 
-ROLL = {"pgfleet_failure": "", "pgfleet_begun": True, "cache_restart_result": {"state": "done"}}
+ROLL = {
+    "pgfleet_failure": "", "pgfleet_begun": True, "cache_restart_fleet": {"roll": "9", "primary": "db1"},
+    "cache_restart_result": {"record": {"roll": "9", "state": "done"}},
+}
+KEPT = {"db1": {"kept": {"roll": "9", "state": "done"}}}
 
 
 @pytest.mark.parametrize(
     ("variables", "verdict", "message"),
     [
         (dict(ROLL), "done", ""),
-        (dict(ROLL, cache_restart_result={"state": "restarted"}), "not_begun", "not started: another host has failed"),
+        (dict(ROLL, cache_restart_result={}, cache_restart_fleet=dict(ROLL["cache_restart_fleet"], answers=KEPT)), "done", ""),
+        (dict(ROLL, cache_restart_result={"record": {"roll": "9", "state": "restarted"}}), "not_begun", "not started: another host has failed"),
         (dict(ROLL, cache_restart_result={}, cache_restart_problem="two primaries"), "not_begun", "two primaries"),
         (dict(ROLL, cache_restart_result={}, ansible_check_mode=True), "done", ""),
-        (dict(ROLL, cache_restart_result={}, cache_restart_given={"cache_restart_primary": "skip"}, cache_restart_primary_now="db1"), "done", ""),
-        (dict(ROLL, cache_restart_result={}, cache_restart_given={"cache_restart_primary": "skip"}, cache_restart_primary_now="db2"), "not_begun",
+        (dict(ROLL, cache_restart_result={}, cache_restart_given={"cache_restart_primary": "skip"}), "done", ""),
+        (dict(ROLL, cache_restart_result={}, cache_restart_given={"cache_restart_primary": "skip"}, cache_restart_fleet={"primary": "db2"}), "not_begun",
          "not started: another host has failed"),
         (dict(ROLL, cache_restart_result=None, pgfleet_begun=False), "not_run", NOTHING),
     ],

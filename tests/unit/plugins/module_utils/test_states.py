@@ -11,8 +11,8 @@ import copy
 import json
 
 import pytest
-from ansible.errors import AnsibleFilterError
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters, _states
+from ansible_collections.pgfleet.cache.plugins.module_utils import _states
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 NOW, BEFORE = 200, 100
 DEBT = {
@@ -20,28 +20,33 @@ DEBT = {
     "since": "2026-11-21T06:00:00Z",
 }
 PAID = dict(DEBT, started=NOW)
+PLAY = dict(DEBT, **{"for": "play"})
 POOLER = {"kind": "pgbouncer", "host": "lb1", "port": 6432, "database": "shop"}
 OWN = {"kind": "/t.yml", "host": "db1"}
-WAY = {"kind": "pgbouncer", "moment": "wait", "places": [POOLER]}
 SERVER = {"version_num": 150004, "cluster_name": "15/main"}
 WHOLE = {
     "roll": "90000", "what": "postgresql", "snapshot": "restart@3", "state": "restarting", "intent": "stopping", "finished": False, "out": True,
     "traffic": [{"kind": "haproxy", "host": "lb1", "backend": "read"}, OWN], "paused": [POOLER], "before": BEFORE, "after": NOW, "debt": DEBT,
-    "server": SERVER, "residency": 99.5, "seconds": {"out": 1.5}, "remarks": ["thin"],
+    "server": SERVER, "residency": 99.5, "seconds": {"out": 1.5}, "remarks": ["thin"], "at": 5.5,
 }
 ODD = [None, True, 5, -1.5, float("nan"), float("inf"), "", "x", "\x1b[2J", [], ["x"], [[1]], [None], {}, {"x": 1}, {"host": []}, "y" * 10000, 1 << 70]
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch):
+    monkeypatch.setattr(_states.time, "time", lambda: 9.25)
 
 
 def note(record, event, **facts):
     """As the role has it: nothing but JSON, and the old record is left as it was."""
     before = copy.deepcopy(record)
     found = _states.note(record, event, facts)
-    assert record == before and json.loads(json.dumps(found)) == found
+    assert record == before and json.loads(json.dumps(found)) == found and found["at"] == 9.25
     return found
 
 
 def refuses(record, event, **facts):
-    with pytest.raises(AnsibleFilterError, match=r"does not allow '.*' now: this is a bug in the collection"):
+    with pytest.raises(ResidencyError, match=r"does not allow '.*' now: this is a bug in the collection"):
         _states.note(record, event, facts)
 
 
@@ -111,8 +116,7 @@ def test_what_is_wrong(changed, said):
 def worked_with(record):
     found = _states.known(record)
     _states.owes(found, NOW), _states.open_ends(found, None), _states.way(found, NOW, "90000", False)
-    _states.recorded(found, "paused", [WAY]), _states.forgotten(found, [WAY], "db1")
-    for event, facts in (("begin", {"roll": "9", "what": "host"}), ("resumed", {}), ("waived", {"by": "bob"}), ("finished", {})):
+    for event, facts in (("begin", {"roll": "9", "what": "host"}), ("resumed", {}), ("waived", {"by": "bob"}), ("finished", {}), ("go_on", {})):
         _states.note(found, event, facts)
     if not _states.owes(found, NOW):
         _states.note(found, "left", {"started": NOW})
@@ -197,7 +201,7 @@ def test_which_cluster_it_belongs_to():
 
 def test_the_same_roll_goes_on():
     found = note(WHOLE, "begin", roll="90000", what="host")
-    assert found == dict(WHOLE, what="host", remarks=[])
+    assert found == dict(WHOLE, what="host", remarks=[], at=9.25)
     assert note(dict(WHOLE, state="done"), "begin", roll="90000", what="host")["remarks"] == ["thin"]
     assert note({}, "begin", roll="9", what="host")["state"] == "planned"
 
@@ -216,7 +220,7 @@ def test_save():
 def test_out_and_in():
     refuses({}, "out")
     refuses({"intent": "going in"}, "out")
-    found = note({"debt": PAID}, "going_out", traffic=[dict(POOLER, sessions=5, error="x"), OWN])
+    found = note({"debt": PAID}, "going_out", traffic=[POOLER, OWN])
     assert (found["intent"], found["out"], found["traffic"]) == ("going out", True, [POOLER, OWN])
     found = note(found, "out")
     assert (found["intent"], found["out"]) == ("", True)
@@ -248,8 +252,8 @@ def test_a_standby_is_owed_until_it_is_in_traffic():
 
 
 def test_paused_and_stopped():
-    found = note({"debt": PAID}, "pausing", traffic=[dict(POOLER, become_user="postgres", password="s3cret")])
-    assert found["paused"] == [dict(POOLER, become_user="postgres")]
+    found = note({"debt": PAID}, "pausing", traffic=[POOLER])
+    assert found["paused"] == [POOLER]
     refuses({}, "stopping", before=NOW, server=SERVER)
     refuses({"debt": {}}, "stopping", before=NOW, server=SERVER)
     found = note(found, "stopping", before=NOW, server=SERVER)
@@ -287,13 +291,16 @@ def test_left():
 def test_waived():
     found = note({"debt": DEBT, "remarks": ["thin"]}, "waived", by="bob")
     assert found["debt"] == {} and found["remarks"] == ["thin", "bob waived the restore that was pending since 2026-11-21T06:00:00Z: restart@3."]
-    assert note({"debt": {}}, "waived", by="bob") == {"debt": {}, "seconds": {}}
+    assert note({"debt": {}}, "waived", by="bob") == {"debt": {}, "seconds": {}, "remarks": [], "at": 9.25}
 
 
 def test_put_back():
     refuses({"debt": DEBT}, "put_back")
     refuses({}, "put_back")
     assert note({"debt": dict(DEBT, **{"for": "cold_test"})}, "put_back")["debt"] == {}
+    assert note({"debt": PLAY}, "put_back", snapshot="restart@3")["debt"] == {}
+    for record in ({"debt": PLAY}, {"debt": DEBT}, {}):  # what the handler has restored is no longer what is owed
+        assert note(record, "put_back", snapshot="restart@2" if record.get("debt") == PLAY else "restart@3").get("debt") == record.get("debt")
 
 
 def test_finished():
@@ -301,70 +308,15 @@ def test_finished():
 
 
 def test_seconds_and_remarks_are_noted_beside_it():
-    found = _states.note({"seconds": {"out": 1.5}, "intent": "going out"}, "out", None, remarks=["thin"], seconds={"restart": 2})
-    assert (found["seconds"], found["remarks"], found["intent"]) == ({"out": 1.5, "restart": 2}, ["thin"], "")
+    """Of a phase the seconds since the event before; a clock that was set back makes none of it."""
+    found = _states.note({"at": 4.0, "seconds": {"out": 1.5}, "remarks": ["one"], "intent": "going out"}, "out", None, ["thin", ""], "restart")
+    assert (found["seconds"], found["remarks"], found["intent"]) == ({"out": 1.5, "restart": 5.2}, ["one", "thin"], "")
+    assert _states.note(dict(found, at=99), "go_on", phase="in")["seconds"] == {"out": 1.5, "restart": 5.2, "in": 0.0}
+    assert _states.note({}, "go_on", phase="in")["seconds"] == {"in": 0.0}
 
 
-def test_a_record_names_nobody_whom_the_inventory_does_not():
-    configured = [dict(POOLER, socket="/run", become_user="postgres"), dict(POOLER, host="lb2")]
-    way = dict(WAY, places=configured)
-    known, strange = _states.recorded({"paused": [configured[0], {"kind": "pgbouncer", "host": "evil", "port": 22}]}, "paused", [way])
-    assert known == [dict(way, places=configured[:1])] and strange == ["pgbouncer on evil 22"]
-    assert _states.recorded({}, "paused", [way]) == ([], [])
-    assert _states.recorded({"paused": configured, "traffic": configured[:1]}, "paused", [way]) == ([way], [])
-
-
-def test_by_whom_it_was_taken_out():
-    record = {"out": True, "traffic": [{"kind": "haproxy", "host": "lb1", "backend": "read"}, OWN]}
-    assert "was taken out of traffic by haproxy on lb1 read, /t.yml, which" in _states.forgotten(record, [], "db1")
-    assert _states.forgotten(dict(record, out=False), [], "db1") == ""
-    ways = [{"kind": one["kind"], "moment": "away", "places": [dict(one, sessions=5)]} for one in record["traffic"]]
-    assert _states.forgotten(record, ways, "db1") == ""
-    assert "by /t.yml, which" in _states.forgotten(record, ways[:1], "db1")
-
-
-PLAY = dict(DEBT, **{"for": "play"})
-
-
-@pytest.mark.parametrize(
-    ("result", "test", "play"),
-    [
-        ({}, "", ""), ({"record": None}, "", ""), ({"record": {"debt": PLAY}}, "", ""),
-        ({"record": {"debt": dict(DEBT, **{"for": "cold_test"})}}, "",
-         "A cold test of db1 was not finished: run pgfleet.cache.cold_test again first, which restores restart@3, or waive that by running it with -e"
-         " pgfleet_waive=db1."),
-        ({"fault": "/s is damaged"}, *2 * ["/s is damaged: check what was begun on db1, then remove the file."]),
-        ({"record": [1]},
-         *2 * ["The record of db1 in pgfleet_state_directory is damaged (it is not a JSON object): check what was begun there, then remove the file."]),
-        ({"record": {"out": True}},
-         *2 * ["A rolling restart of db1 was not finished: run pgfleet.cache.rolling_restart again first, or end it by running it with"
-               " -e cache_restart_abort=true."]),
-        ({"record": {"debt": DEBT}},
-         *2 * ["A rolling restart of db1 was not finished, and the host still has to be restored from restart@3: run pgfleet.cache.rolling_restart again"
-               " first, or end it by running it with -e cache_restart_abort=true."]),
-    ],
-    ids=str,
-)
-def test_unfinished(result, test, play):
-    assert (_states.unfinished(result, "db1", "cold_test"), _states.unfinished(result, "db1", "play")) == (test, play)
-
-
-@pytest.mark.parametrize(
-    ("debt", "started", "said"),
-    [
-        ({}, NOW, ""), (dict(DEBT, **{"for": "cold_test"}), NOW, ""), (PLAY, PLAY["started"], ""), (dict(PLAY, until=NOW - 1), NOW, ""),
-        (dict(PLAY, until=NOW), NOW,
-         "db1 was restarted by a play that saved restart@3, and is not as warm as before: run that play again, which restores it first, or waive that"
-         " with -e pgfleet_waive=db1."),
-        (dict(PLAY, system_identifier="8"), BEFORE,
-         "The pending restore of db1 belongs to another cluster (system identifier 8). If that cluster is gone, waive it with -e pgfleet_waive=db1."),
-    ],
-    ids=str,
-)
-def test_not_to_be_measured(debt, started, said):
-    server = {"system_identifier": "7", "started": started}
-    assert _states.not_to_be_measured({"debt": debt}, server, "db1", []) == said
-    assert _states.not_to_be_measured({"debt": debt}, server, "db1", ["db1"]) == "" == _states.not_to_be_measured(None, server, "db1", [])
+def test_go_on():
+    assert note(WHOLE, "go_on") == dict(WHOLE, at=9.25)
 
 
 def test_what_a_play_owes():
@@ -380,33 +332,3 @@ def test_what_a_play_owes():
 def test_a_cold_test_is_no_step_of_a_roll():
     found = _states.note({"state": "done", "roll": "9", "snapshot": "restart@1"}, "save", dict(DEBT, **{"for": "cold_test"}))
     assert (found["state"], found["snapshot"], found["debt"]["for"]) == ("done", "restart@1", "cold_test")
-
-
-def test_a_place_is_known_by_all_that_its_kind_has(monkeypatch):
-    """Also by the keys of an adapter to come."""
-    monkeypatch.setattr(_adapters, "kinds", lambda contract: ["pgpool"])
-    monkeypatch.setattr(_adapters, "described", lambda kind: {"name": "pgpool", "moment": "away", "required": ["host", "node"], "place": {"port": 9898}})
-    place = {"kind": "pgpool", "host": "lb1", "node": 1, "port": 9898}
-    record = {"out": True, "traffic": [dict(place, out=True, sessions=5)]}
-    ways = [{"kind": "pgpool", "moment": "away", "places": [place, dict(place, node=2)]}]
-    assert [way["places"] for way in _states.recorded(record, "traffic", ways)[0]] == [[place]]
-    assert _states.forgotten(record, ways, "db1") == ""
-    assert "pgpool on lb1" in _states.forgotten(record, [dict(ways[0], places=[dict(place, node=2)])], "db1")
-
-
-@pytest.mark.parametrize(
-    ("thin", "saved"),
-    [
-        (False, {"snapshot": "auto@7", "digest": "ab", "wanted": 12}),
-        # it has a generation of its own, which the name does not mean
-        (True, {"snapshot": "auto", "digest": "", "wanted": 12}),
-    ],
-)
-def test_saved_as(thin, saved):
-    snapshot = {"name": "auto", "generation": 7, "thin": thin, "digest": "ab", "wanted": 12}
-    assert _states.saved_as(snapshot) == saved and _states.saved_before(snapshot) == saved["snapshot"]
-
-
-def test_nothing_was_saved_before():
-    with pytest.raises(AnsibleFilterError, match="has saved: include that before the restart"):
-        _states.saved_before({})
