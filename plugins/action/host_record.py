@@ -25,7 +25,7 @@ class ActionModule(ActionBase):
         here, given = task_vars or {}, self._task.args
         run = dict(_lease.mine(str(given.get("what") or "")), data_directory=str(given.get("data_directory") or ""))
         arguments = dict(given, lease=run)
-        if given.get("event") in ("save", "waived"):
+        if given.get("event") in ("begin", "save", "waived"):
             facts = dict(given.get("facts") or {}, by=run["owner"], **({"since": run["since"]} if given["event"] == "save" else {}))
             arguments.update(facts=facts)
         result.update(self._done(arguments, run, here))

@@ -138,7 +138,7 @@ def way(record: Mapping[str, Any], started: int, roll: str, abort: bool) -> Dict
 # --- what happens to it ---
 
 
-def begin(record: Record, roll: str, what: str = "", system_identifier: str = "") -> None:
+def begin(record: Record, roll: str, what: str = "", system_identifier: str = "", waive: bool = False, by: str = "") -> None:
     """Another roll takes over what is out, paused and owed, and nothing else. A host that does not answer stays in the cluster that it was in."""
     if record.get("roll") != roll:
         kept = {name: record[name] for name in ("intent", "out", "traffic", "paused", "debt", "server", "system_identifier") if name in record}
@@ -149,6 +149,8 @@ def begin(record: Record, roll: str, what: str = "", system_identifier: str = ""
         record.update(system_identifier=system_identifier)
     if record.get("state") != "done":
         record.update(remarks=[])
+    if waive:  # beyond --limit; on the hosts of the run this was the first that was written
+        waived(record, by)
 
 
 def save(record: Record, server: Optional[Mapping[str, Any]] = None, **debt: Any) -> None:

@@ -92,6 +92,23 @@ problem:
   returned: with O(state=planned)
   type: str
   sample: ""
+hosts:
+  description: All hosts of the cluster.
+  returned: with O(state=planned)
+  type: list
+  elements: str
+  sample: [db1, db2, db3]
+batches:
+  description: The standbys that are restarted at the same time, in order.
+  returned: with O(state=planned)
+  type: list
+  elements: list
+  sample: [[db2], [db3]]
+last:
+  description: The primary, if it is restarted; else empty.
+  returned: with O(state=planned)
+  type: str
+  sample: db1
 primary:
   description: The primary.
   returned: with O(state=planned)

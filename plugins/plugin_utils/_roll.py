@@ -47,7 +47,7 @@ def half_done(answer: Mapping[str, Any], waived: bool) -> bool:
 def record_of(host: str, variables: Mapping[str, Mapping[str, Any]], fleet: Mapping[str, Any]) -> Mapping[str, Any]:
     """The record of a host as this run has last written it, else as an earlier run of the same rolling restart has left it."""
     written = (variables[host].get("cache_restart_result") or {}).get("record")
-    if written:
+    if written and written.get("roll") == fleet.get("roll", written.get("roll")):
         return dict(written)
     kept = ((fleet.get("answers") or {}).get(host) or {}).get("kept") or {}
     return kept if kept.get("roll", "") == fleet.get("roll", "-") else {}
