@@ -26,7 +26,7 @@ read_memory(uint64 others, struct pc_memory *memory)
 	int			rc = pc_memory_read("", others, memory);
 
 	if (rc != 0)
-		report_kernel_error(rc, "read", "/proc/meminfo");
+		report_kernel_error(rc, "could not read file \"%s\": %m", "/proc/meminfo");
 }
 
 void

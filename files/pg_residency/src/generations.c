@@ -44,8 +44,9 @@ parse_name(const char *text, Generation *g, bool generation_allowed)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_NAME),
 				 errmsg("invalid snapshot name \"%s\"", text),
-				 errhint("Use 1 to 63 letters, digits, \"_\", \".\" or \"-\", beginning with a letter or digit.%s",
-						 generation_allowed ? " Append \"@3\" for generation 3." : "")));
+				 generation_allowed ?
+				 errhint("Use 1 to 63 letters, digits, \"_\", \".\" or \"-\", beginning with a letter or digit. Append \"@3\" for generation 3.") :
+				 errhint("Use 1 to 63 letters, digits, \"_\", \".\" or \"-\", beginning with a letter or digit.")));
 	memcpy(g->name, text, n);
 	g->name[n] = '\0';
 	g->generation = (int) generation;

@@ -33,9 +33,7 @@ find_holding(Job *job)
 		found = job_try_read(numbers[count], job, &error) && job_has_begun(job) &&
 			job->settings.hold_until != 0;
 		if (error != 0)
-			ereport(WARNING,
-					(errmsg("could not open the file of job %d, which may hold the relation: %s",
-							numbers[count], strerror(error))));
+			job_report_unread(WARNING, numbers[count], error);
 	}
 	pfree(numbers);
 	return found;

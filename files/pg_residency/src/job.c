@@ -86,8 +86,12 @@ run_wait(void *arg, long microseconds)
 			proc_exit(1);
 		note_resources(run);
 		if (!job_try_write(run->fd, &run->job))
-			end_job(run, JOB_FAILED,
-					psprintf("could not write the state of the job: %s", strerror(errno)));
+		{
+			char		path[MAXPGPATH];
+
+			job_path(run->job.job, path);
+			end_job(run, JOB_FAILED, psprintf("could not write file \"%s\": %m", path));
+		}
 		/* without its file, residency_jobs and residency_cancel() cannot find it */
 		else if (!job_exists(run->job.job))
 			end_job(run, JOB_INTERRUPTED, REMOVED);
@@ -110,7 +114,7 @@ run_progress(void *arg, uint32 blocks)
 
 /* Writes the first state after JOB_STARTING, for which the session that started the job waits. */
 static void
-write_begun(Run *run)
+publish_state(Run *run)
 {
 	PGPROC	   *starter;
 
@@ -157,7 +161,7 @@ take_host(Run *run)
 		{
 			run->job.state = JOB_WAITING;
 			strlcpy(run->job.message, message, sizeof(run->job.message));
-			write_begun(run);
+			publish_state(run);
 		}
 		if (run_wait(run, 100000))
 			return;
@@ -213,7 +217,7 @@ restore(Run *run)
 	allowance_begin(&run->control.allowance, (uint64) settings->budget, (uint64) settings->rate,
 					settings->max_io_pressure);
 	note_resources(run);
-	write_begun(run);
+	publish_state(run);
 	restore_segments(run);
 	/* a worker for shared buffers may wait for a lock: other clusters restore meanwhile */
 	host_turn_end(&run->turn);
@@ -297,13 +301,12 @@ job_run(int number)
 	run->job.finished_at = GetCurrentTimestamp();
 	job_write(run->fd, &run->job);
 	job_forget_plan(number);
-	ereport(LOG, (errmsg("restore of %s (job %d) is %s: " INT64_FORMAT
-						 " of " INT64_FORMAT " blocks resident, " INT64_FORMAT " loaded",
-						 run->job.snapshot[0] != '\0'
-						 ? psprintf("snapshot \"%s\"", run->job.snapshot) : "whole relations",
-						 run->job.job, job_state_name(run->job.state),
-						 run->job.total.resident, run->job.wanted, run->job.total.loaded),
-				  run->job.message[0] != '\0' ? errdetail("Message of the job: %s.",
-														  run->job.message) : 0));
+	ereport(LOG,
+			(errmsg("restore job %d ended in state \"%s\": " INT64_FORMAT " of " INT64_FORMAT
+					" blocks resident, " INT64_FORMAT " loaded",
+					run->job.job, job_state_name(run->job.state),
+					run->job.total.resident, run->job.wanted, run->job.total.loaded),
+			 run->job.message[0] != '\0' ? errdetail("Message of the job: %s.",
+															   run->job.message) : 0));
 	MemoryContextSwitchTo(before);
 }

@@ -105,7 +105,7 @@ count_buffers_after(Run *run, int n, int64 before, bool left)
 	JobSegment	segment;
 	uint8	   *buffers = wanted_buffers(planned);
 
-	job_read_segment(run->fd, n, &segment);
+	job_read_segment(run->fd, &run->job, n, &segment);
 	if (left)
 	{
 		run->job.buffers_wanted -= (int64) pc_popcount(buffers, planned->blocks);
@@ -152,7 +152,7 @@ stage_again(Run *run, Oid database, bool with_shared)
 		if (!has_buffers(&run->plan[i]) ||
 			!(here == database || (with_shared && here == InvalidOid)))
 			continue;
-		job_read_segment(run->fd, i, &segment);
+		job_read_segment(run->fd, &run->job, i, &segment);
 		if (segment.outcome.wanted > 0)
 			restore_again(run, i, &segment);
 	}

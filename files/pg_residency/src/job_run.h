@@ -14,21 +14,21 @@
 /* segments of a device restored side by side, in one window */
 #define SIDE_BY_SIDE 32
 
-/* a segment whose restore was begun */
-typedef struct BegunSegment
+/* a segment whose restore has begun and is not complete */
+typedef struct ActiveSegment
 {
 	int			n;				/* index in the plan */
 	int64		wanted;			/* according to the plan */
 	JobSegment	segment;
 	SegmentWork *work;			/* NULL when it is complete */
 	MemoryContext context;
-} BegunSegment;
+} ActiveSegment;
 
 typedef struct Lane
 {
 	Device	   *device;
 	int			next;			/* index in the plan of the next segment to examine */
-	BegunSegment begun[SIDE_BY_SIDE];	/* a ring, the oldest first */
+	ActiveSegment active[SIDE_BY_SIDE];	/* a ring, the oldest first */
 	int			first;
 	int			count;
 } Lane;

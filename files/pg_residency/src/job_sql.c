@@ -154,9 +154,7 @@ residency_job_list(PG_FUNCTION_ARGS)
 		{
 			/* it hides no other job */
 			if (error != 0)
-				ereport(WARNING,
-						(errmsg("could not open the file of job %d: %s", numbers[i],
-								strerror(error))));
+				job_report_unread(WARNING, numbers[i], error);
 			continue;
 		}
 		job_values(&job, values, nulls);

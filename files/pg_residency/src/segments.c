@@ -100,12 +100,12 @@ segment_blocks_now(const SegmentId *id, uint32 *blocks)
 }
 
 void
-report_kernel_error(int rc, const char *action, const char *path)
+report_kernel_error(int rc, const char *message, const char *path)
 {
 	errno = -rc;
 	ereport(ERROR,
 			(errcode_for_file_access(),
-			 errmsg("could not %s file \"%s\": %m", action, path),
+			 errmsg(message, path),
 			 rc == -EPERM ?
 			 errdetail("The kernel reports the residency of a file only to the owner of the file.") : 0));
 	pg_unreachable();
@@ -303,7 +303,7 @@ visit_file(Walk *walk, const char *dir, const SegmentId *id, bool unlogged, int 
 	if (rc == -EPERM || rc == -EACCES)
 		note_skipped(walk, path);
 	else if (rc != 0)
-		report_kernel_error(rc, "read the residency of", path);
+		report_kernel_error(rc, "could not read the residency of file \"%s\": %m", path);
 	CloseTransientFile(walk->fd);
 	walk->fd = -1;
 }

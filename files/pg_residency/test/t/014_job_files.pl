@@ -74,7 +74,7 @@ unlink file($job) or die "unlink: $!";
 for (my $until = time + 180; time < $until && kill(0, $pid); sleep 0.05) { }
 my $next = restore($node, 'small');
 is(job($node, $next, 'state, message'), 'done|', 'a job ends when its file is removed, and the next one can run');
-ok(slurp_file($node->logfile) =~ /restore of whole relations \(job $job\) is interrupted.*\n.*DETAIL:  .*the file of the job was removed/, 'the log says why');
+ok(slurp_file($node->logfile) =~ /restore job $job ended in state "interrupted".*\n.*DETAIL:  .*the file of the job was removed/, 'the log says why');
 # a worker that has not ended
 kill 'TERM', $pid;
 until_true('the worker ends', sub { !kill 0, $pid; });
@@ -89,7 +89,7 @@ close($handle) or die "close: $!";
 chmod 0, $directory or die "chmod: $!";
 until_true('the worker ends', sub { !kill 0, $pid; });
 chmod $mode, $directory or die "chmod: $!";
-is(job($node, $job, 'state, message'), 'failed|job file is damaged', 'a job that fails while its directory cannot be searched says so');
+is(job($node, $job, 'state, message'), qq(failed|job file "pg_residency/pgsql_tmp.job.$job" is damaged), 'a job that fails while its directory cannot be searched says so');
 
 # --- eight jobs, of which one cannot be read: it hides no other, and prevents no start
 restore($node, 'small') while $node->safe_psql('postgres', 'SELECT count(*) FROM residency_jobs') < 8;
@@ -98,7 +98,7 @@ my ($newest) = $before =~ /(\d+)$/;
 chmod 0, file($newest) or die "chmod: $!";
 my ($rc, $out, $err) = $node->psql('postgres', $list);
 is($out, $before =~ s/,\d+$//r, 'a job whose file cannot be opened hides no other');
-like($err, qr/WARNING:  could not open the file of job $newest: Permission denied/, 'and there is a warning');
+like($err, qr/WARNING:  could not open file "pg_residency\/pgsql_tmp.job.$newest": Permission denied/, 'and there is a warning');
 ($rc, $out, $err) = $node->psql('postgres', "SELECT message FROM residency_job_segments($newest)");
 isnt($rc, 0, 'itself it is an error');
 $job = ask($starter, q(SELECT residency_restore_start('small')));
