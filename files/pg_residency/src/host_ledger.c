@@ -12,6 +12,7 @@
 
 #include "access/xlog.h"
 #include "compat.h"
+#include "interrupts.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
@@ -29,7 +30,10 @@
 #define LOCK_TURN 0
 #define LOCK_LEDGER 1
 
-/* milliseconds to wait for the ledger's lock, whose holder writes only some kilobytes */
+/*
+ * Milliseconds to wait for the ledger's lock, whose holder writes only some kilobytes.  The holder
+ * may belong to another cluster and cannot set a latch of this one.
+ */
 #define LEDGER_PATIENCE 200
 
 /*
@@ -203,15 +207,15 @@ change_ledger(void (*change) (Ledger *ledger, Entry *mine, void *arg), void *arg
 {
 	int			fd = open_own("", 0644);
 	int			lock = open_own(".lock", 0600);
+	int64		until = patience_until(LEDGER_PATIENCE);
+	bool		locked = false;
 	Ledger		ledger;
 
-	for (int waited = 0; fd >= 0 && lock >= 0 && waited < LEDGER_PATIENCE; waited++)
+	while (fd >= 0 && lock >= 0 && !(locked = lock_byte(lock, LOCK_LEDGER)) &&
+		   !patience_is_over(until))
+		sleep_or_wake(1000, PG_WAIT_EXTENSION);
+	if (locked)
 	{
-		if (!lock_byte(lock, LOCK_LEDGER))
-		{
-			pg_usleep(1000);
-			continue;
-		}
 		if (!read_ledger(fd, &ledger))
 		{
 			memset(&ledger, 0, sizeof(ledger));
@@ -220,7 +224,6 @@ change_ledger(void (*change) (Ledger *ledger, Entry *mine, void *arg), void *arg
 		}
 		change(&ledger, entry_of(&ledger, this_cluster()), arg);
 		(void) !pwrite(fd, &ledger, sizeof(ledger), 0);
-		break;
 	}
 	if (lock >= 0)
 		close(lock);

@@ -12,6 +12,8 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "storage/latch.h"
+#include "storage/proc.h"
+#include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/wait_event.h"
@@ -36,6 +38,19 @@ sleep_or_wake(long microseconds, uint32 wait_event)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 microseconds / 1000, wait_event);
 		ResetLatch(MyLatch);
+	}
+}
+
+void
+wake_process(int pid)
+{
+	/* BackendPidGetProc() finds no worker without a database */
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+
+		if (proc->pid == pid)
+			SetLatch(&proc->procLatch);
 	}
 }
 
@@ -86,6 +101,8 @@ listen_to_signals(void)
 {
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGINT, StatementCancelHandler);
+	/* the postmaster's signal that a worker has ended, which one without a database would ignore */
+	pqsignal(SIGUSR1, procsignal_sigusr1_handler);
 	BackgroundWorkerUnblockSignals();
 }
 

@@ -14,6 +14,9 @@
 /* Sleeps for about that many microseconds; a signal ends the sleep. */
 extern void sleep_or_wake(long microseconds, uint32 wait_event);
 
+/* Ends the sleep of another process of this server, also of a worker without a database. */
+extern void wake_process(int pid);
+
 /* the time since some moment in the past, which no clock of the day changes */
 extern int64 monotonic_milliseconds(void);
 

@@ -9,8 +9,6 @@
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/pmsignal.h"
-#include "storage/proc.h"
-#include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -116,12 +114,8 @@ run_progress(void *arg, uint32 blocks)
 static void
 publish_state(Run *run)
 {
-	PGPROC	   *starter;
-
 	job_write(run->fd, &run->job);
-	starter = BackendPidGetProc(MyBgworkerEntry->bgw_notify_pid);
-	if (starter != NULL)
-		SetLatch(&starter->procLatch);
+	wake_process(MyBgworkerEntry->bgw_notify_pid);
 }
 
 /* --- the job --- */

@@ -410,7 +410,7 @@ start_worker(const NamesTask *task, int patience)
 	{
 		if (patience_is_over(until))
 			return NULL;
-		sleep_or_wake(100000, PG_WAIT_EXTENSION);
+		sleep_or_wake(100000, compat_wait_event("ResidencyNames"));
 		CHECK_FOR_INTERRUPTS();
 	}
 	return handle;
@@ -427,7 +427,7 @@ wait_for_worker(BackgroundWorkerHandle *handle)
 	{
 		if (patience_is_over(until))
 			return false;
-		sleep_or_wake(100000, PG_WAIT_EXTENSION);
+		sleep_or_wake(100000, compat_wait_event("ResidencyNames"));
 		CHECK_FOR_INTERRUPTS();
 	}
 	return true;
