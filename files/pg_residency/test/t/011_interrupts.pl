@@ -140,6 +140,20 @@ SKIP:
 	cmp_ok($took, '<', 60, sprintf('in %.1f s', $took));
 }
 
+# --- a cancel of an aggressive restore, which a large folio would block for seconds ---
+
+limit(undef);
+$primary->safe_psql('postgres', q(SELECT residency_evict('wide')));
+limit(2**20);
+my $job = $primary->safe_psql('postgres', "SELECT residency_restore_start('warm', '{\"segments\": [$segment], \"aggressive\": true}')");
+$primary->poll_query_until('postgres', "SELECT loaded > 0 FROM residency_jobs WHERE job = $job") or die 'it loads nothing';
+my $cancel = time();
+$primary->safe_psql('postgres', "SELECT residency_cancel($job)");
+$primary->poll_query_until('postgres', "SELECT state = 'canceled' FROM residency_jobs WHERE job = $job") or die 'it is not canceled';
+$cancel = time() - $cancel;
+limit(undef);
+cmp_ok($cancel, '<', 2, sprintf('a cancel ends an aggressive restore from a slow device in %.1f s', $cancel));
+
 # --- recovery, which needs the table ---
 
 $primary->wait_for_catchup($standby, 'replay');
