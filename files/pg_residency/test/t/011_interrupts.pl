@@ -168,6 +168,21 @@ like($err, qr/canceling statement due to conflict with recovery/, 'recovery ends
 cmp_ok($took, '<', 60, sprintf('in %.1f s', $took));
 
 unlike(slurp_file($_->logfile), qr/terminated by signal|all server processes terminated/, 'nothing has ended the server ' . $_->name) for ($primary, $standby);
+# --- a snapshot does not contain a block that is still being read, which cachestat(2) counts
+limit(undef);
+$primary->safe_psql('postgres', q(CREATE TABLE small (a int, filler text) WITH (fillfactor = 10); ALTER TABLE small ALTER filler SET STORAGE PLAIN;
+	INSERT INTO small SELECT i, repeat('x', 700) FROM generate_series(1, 32) i; CHECKPOINT; SELECT residency_snapshot('early')));
+$primary->safe_psql('postgres', q(SELECT residency_evict('small')));
+my $small = q(relfilenumber = pg_relation_filenode('small') AND fork = 'main');
+limit(32 * 1024);
+my $reader = IPC::Run::start([ 'psql', '-XAtq', '-d', $primary->connstr('postgres'), '-c', q(SELECT FROM pgfadvise_willneed('small')) ], '<', \undef, '>', \$out, '2>', \$err);
+$primary->poll_query_until('postgres', "SELECT resident = 32 FROM residency_segments() WHERE $small") or die 'it is not requested';
+$primary->safe_psql('postgres', q(SELECT residency_snapshot('early')));
+limit(undef);
+$reader->finish;
+cmp_ok($primary->safe_psql('postgres', "SELECT coalesce(sum(wanted), 0) FROM residency_snapshot_segments('early') WHERE $small"), '<', 32,
+	'a snapshot does not contain a block that is still being read');
+
 $standby->stop;
 $primary->stop;
 if (defined $directory)
