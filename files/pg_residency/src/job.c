@@ -203,6 +203,9 @@ restore(Run *run)
 
 	take_cluster(run);
 	run->plan = job_plan_read(&run->job);
+	if (settings->shared_buffers)
+		run->loaded = palloc_extended((run->job.segments + 1) * sizeof(uint8 *),
+									  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	if (settings->hold_until != 0)
 		hold_prepare(run);
 	take_host(run);

@@ -13,6 +13,8 @@
 #include "storage/fd.h"
 #include "utils/memutils.h"
 
+#include "kernel/page_cache.h"
+
 /* newly resident blocks after which the host's ledger is updated, besides the update at the end */
 #define NOTE_BLOCKS ((16 * 1024 * 1024) / BLCKSZ)
 
@@ -40,10 +42,17 @@ note_failure(Run *run, const ActiveSegment *active)
 static void
 begin(Run *run, ActiveSegment *active)
 {
+	const struct sf_segment *segment = &run->plan[active->n];
 	MemoryContext before = MemoryContextSwitchTo(active->context);
 
-	active->work = begin_segment(&run->plan[active->n], &run->control, &active->segment.outcome);
+	active->work = begin_segment(segment, &run->control, &active->segment.outcome);
 	MemoryContextSwitchTo(before);
+	if (active->work == NULL || run->loaded == NULL || !segment_has_buffers(segment))
+		return;
+	if (run->loaded[active->n] == NULL)
+		run->loaded[active->n] =
+			MemoryContextAllocZero(run->context, pc_map_bytes(segment->blocks));
+	segment_add_loaded(active->work, run->loaded[active->n]);
 }
 
 static void

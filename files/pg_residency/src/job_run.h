@@ -51,6 +51,8 @@ typedef struct Run
 	Hold	   *hold;			/* of a job that holds, or will */
 	int64		arrived;		/* blocks loaded by the hold */
 	struct sf_segment *plan;
+	/* with shared_buffers: of each segment, a map of the blocks that the job loads, or NULL */
+	uint8	  **loaded;
 	RestoreControl control;
 	struct pc_window window;
 	HostTurn	turn;
