@@ -100,11 +100,19 @@ is_trusted_file(int fd, uid_t uid, mode_t forbidden)
 		(st.st_mode & forbidden) == 0 && st.st_size <= (off_t) sizeof(Ledger);
 }
 
+/* the first file that could not be used; empty: none */
+static char unusable[MAXPGPATH];
+
+const char *
+host_unusable_file(void)
+{
+	return unusable[0] != '\0' ? unusable : NULL;
+}
+
 /* opens one of this user's two files; -1 when that fails, or the file is not sound */
 static int
 open_own(const char *suffix, mode_t mode)
 {
-	static bool said = false;
 	int			flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
 	char		path[MAXPGPATH];
 	int			fd;
@@ -126,13 +134,15 @@ open_own(const char *suffix, mode_t mode)
 	save_errno = fd >= 0 ? EPERM : errno;
 	if (fd >= 0)
 		close(fd);
-	if (!said && save_errno != ENOENT)
+	if (unusable[0] == '\0' && save_errno != ENOENT)
+	{
+		strlcpy(unusable, path, sizeof(unusable));
 		ereport(LOG,
 				(errmsg("could not use ledger file \"%s\"", path),
 				 errdetail("Restores of this cluster and of other clusters on this host are not coordinated."),
 				 errhint("Remove the file. It must be a regular file owned by the server's user, with one hard link and mode %03o.",
 						 (unsigned) mode)));
-	said = true;
+	}
 	return -1;
 }
 

@@ -40,6 +40,9 @@ typedef struct HostTurn
 extern bool host_turn_take(HostTurn *turn, int foreign_wait);
 
 /* Releases the turn or withdraws the claim. */
+/* The file that could not be used, so that nothing is coordinated; NULL: none so far. */
+extern const char *host_unusable_file(void);
+
 extern void host_turn_end(HostTurn *turn);
 
 /*

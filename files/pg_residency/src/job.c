@@ -222,8 +222,13 @@ restore(Run *run)
 		restore_buffers(run);
 	if (settings->hold_until != 0 && job_is_alive(&run->job))
 		hold_restored(run);
-	if (job_is_alive(&run->job))
-		run->job.state = JOB_DONE;
+	if (!job_is_alive(&run->job))
+		return;
+	run->job.state = JOB_DONE;
+	if (run->job.message[0] == '\0' && host_unusable_file() != NULL)
+		snprintf(run->job.message, sizeof(run->job.message),
+				 "not coordinated with other clusters of this host: could not use ledger file \"%s\"",
+				 host_unusable_file());
 }
 
 /*
