@@ -378,6 +378,7 @@ host_turn_take(HostTurn *turn, int foreign_wait)
 	{
 		turn->claimed = true;
 		turn->since = GetCurrentTimestamp();
+		turn->foreign_until = patience_until((int64) foreign_wait * 1000);
 		change_ledger(claim, turn);
 	}
 	turn->ahead_since = 0;
@@ -390,7 +391,7 @@ host_turn_take(HostTurn *turn, int foreign_wait)
 		close(fd);
 		return false;
 	}
-	if (GetCurrentTimestamp() - turn->since < (TimestampTz) foreign_wait * USECS_PER_SEC)
+	if (!patience_is_over(turn->foreign_until))
 	{
 		look_at_others(find_ahead, turn);
 		if (turn->ahead_since != 0 && turn->ahead_since < turn->since)

@@ -64,7 +64,7 @@ monotonic_milliseconds(void)
 }
 
 int64
-patience_until(int milliseconds)
+patience_until(int64 milliseconds)
 {
 	return monotonic_milliseconds() + milliseconds;
 }

@@ -24,7 +24,7 @@ extern int64 monotonic_milliseconds(void);
  * The time when a wait that begins now must end, and whether it has come.  A wait is not counted in
  * sleeps, because any signal shortens a sleep, and not by the clock of the day, which may jump.
  */
-extern int64 patience_until(int milliseconds);
+extern int64 patience_until(int64 milliseconds);
 extern bool patience_is_over(int64 until);
 
 /* The wait() and blocked() of struct pc_loader for a session; `arg` is a wait event, uint32 *. */

@@ -18,9 +18,9 @@
 #include "job_hold.h"
 #include "job_lanes.h"
 
-/* microseconds between two writes of a running job's state */
-#define WRITE_EVERY 200000
-#define WRITE_HELD_EVERY 1000000
+/* milliseconds between two writes of a running job's state */
+#define WRITE_EVERY 200
+#define WRITE_HELD_EVERY 1000
 
 /* milliseconds to wait for the process of the previous job, which may be done but not yet ended */
 #define TURN_PATIENCE 5000
@@ -57,15 +57,15 @@ static bool
 run_wait(void *arg, long microseconds)
 {
 	Run		   *run = arg;
-	TimestampTz now;
+	int64		now;
 	bool		stop = false;
 
 	if (microseconds > 0 && !ProcDiePending && !QueryCancelPending)
 		sleep_or_wake(microseconds, run->wait_event);
 	if (run->hold != NULL)
 		stop = hold_answer(run);
-	now = GetCurrentTimestamp();
-	allowance_adapt(&run->control.allowance, now,
+	now = monotonic_milliseconds();
+	allowance_adapt(&run->control.allowance,
 					run->job.total.loaded + run->job.arriving + run->arrived);
 	if (!job_is_alive(&run->job))
 		return true;
@@ -178,7 +178,7 @@ begin_run(Run *run, int number)
 	run->job.pid = MyProcPid;
 	run->job.started_at = GetCurrentTimestamp();
 	if (settings->time_limit > 0)
-		run->deadline = run->job.started_at + (TimestampTz) settings->time_limit * USECS_PER_SEC;
+		run->deadline = patience_until((int64) settings->time_limit * 1000);
 	run->window = settings->aggressive ? pc_aggressive : pc_gentle;
 	/* a process blocked in the kernel would itself add to the I/O pressure */
 	run->window.blocks_in_kernel = settings->max_io_pressure == 0;

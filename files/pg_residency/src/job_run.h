@@ -56,8 +56,8 @@ typedef struct Run
 	RestoreControl control;
 	struct pc_window window;
 	HostTurn	turn;
-	TimestampTz deadline;		/* 0: none */
-	TimestampTz written_at;
+	int64		deadline;		/* monotonic milliseconds, 0: none */
+	int64		written_at;		/* monotonic milliseconds */
 	Lane		lanes[MAX_DEVICES]; /* the first is the data directory's */
 	int			nlanes;
 	List	   *tablespace_lanes;	/* TablespaceLane *, tablespaces of the other lanes */

@@ -158,6 +158,45 @@ $node->restart;
 $job = restore($node, 'buffers', '{"shared_buffers": true}');
 like(job($node, $job, 'state, message'), qr/^done\|could not restore the shared buffers of database \d+: out of background worker slots$/, 'if none becomes free, it says so');
 
+# --- a time limit does not depend on the clock of the day, which may jump
+SKIP:
+{
+	my $library = "$PostgreSQL::Test::Utils::tmp_check/jump.so";
+	skip 'the sanitizers have to be the first library', 2 if $ENV{ASAN_OPTIONS};
+	my $source = "$PostgreSQL::Test::Utils::tmp_check/jump.c";
+	append_to_file($source, <<'C');
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+int gettimeofday(struct timeval *restrict tv, void *restrict zone)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	tv->tv_sec = now.tv_sec + (access(getenv("CLOCK_JUMPS"), F_OK) == 0 ? 3600 : 0);
+	tv->tv_usec = now.tv_nsec / 1000;
+	return 0;
+}
+C
+	skip 'no compiler', 2 if system('cc', '-shared', '-fPIC', '-o', $library, $source) != 0;
+	$node->stop;
+	{
+		local @ENV{qw(LD_PRELOAD CLOCK_JUMPS)} = ($library, "$library.jumps");
+		$node->start;
+	}
+	($job) = slow_job(40);
+	$node->safe_psql('postgres', "SELECT residency_cancel($job)");
+	wait_for_job($node, $job);
+	$node->safe_psql('postgres', "SELECT residency_evict('one')");
+	$job = start_restore($node, 'small', '{"rate": 327680, "time_limit": 600}');
+	append_to_file("$library.jumps", '');
+	is($node->safe_psql('postgres', "SELECT now() - started_at > '1 hour' FROM residency_jobs WHERE job = $job"), 't', 'the clock jumps by an hour');
+	sleep 1;
+	is(job($node, $job, 'state'), 'running', 'a time limit of ten minutes is not reached');
+	$node->safe_psql('postgres', "SELECT residency_cancel($job)");
+	wait_for_job($node, $job);
+}
+
 is(signals($node), '', 'no process ended by a signal');
 $node->stop;
 done_testing();
