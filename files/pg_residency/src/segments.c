@@ -166,7 +166,9 @@ compare_files(const void *a, const void *b)
 
 /*
  * Whether cachestat(2) is reliable on the file system of that directory, tested on its PG_VERSION
- * file: every database directory has one, and the data directory.  The result is cached by device.
+ * file: the data directory has one, and each database's default directory.  A directory in another
+ * tablespace has none and counts as unreliable, unless its device is known.  The result is cached
+ * by device.
  */
 static bool
 cachestat_is_honest(const char *dir, int fd)
