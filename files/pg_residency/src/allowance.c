@@ -26,7 +26,7 @@ read_memory(uint64 others, struct pc_memory *memory)
 	int			rc = pc_memory_read("", others, memory);
 
 	if (rc != 0)
-		report_kernel_error(rc, "read", "/proc/meminfo");
+		report_kernel_error(rc, "could not read file \"%s\": %m", "/proc/meminfo");
 }
 
 void
@@ -111,10 +111,11 @@ read_stalled(uint64 *microseconds)
 
 /* The rate has a floor, so that the restore terminates under permanent pressure. */
 void
-allowance_adapt(Allowance *allowance, TimestampTz now, int64 arrived)
+allowance_adapt(Allowance *allowance, int64 arrived)
 {
 	struct pc_pace *pace = &allowance->pace;
 	uint64		most = allowance->rate > 0 ? allowance->rate : PG_UINT64_MAX;
+	int64		now = pc_now();
 	uint64		stalled;
 
 	if (allowance->max_pressure == 0 || now - allowance->pressure_at < ADAPT_EVERY ||

@@ -8,8 +8,6 @@
 
 #include "postgres.h"
 
-#include "datatype/timestamp.h"
-
 #include "kernel/loader.h"
 #include "kernel/memory.h"
 
@@ -27,7 +25,7 @@ typedef struct Allowance
 	uint64		rate;			/* bytes per second, 0: no limit; an upper bound of the pace */
 	/* percent of time that a process may wait for a disk, 0: not measured */
 	int			max_pressure;
-	TimestampTz pressure_at;	/* time of the last look at the stall time, */
+	int64		pressure_at;	/* monotonic microseconds of the last look at the stall time, */
 	uint64		stalled;		/* stall time then, microseconds, */
 	int64		arrived;		/* and blocks loaded by then */
 } Allowance;
@@ -48,6 +46,6 @@ extern uint64 allowance_budget(const Allowance *allowance);
 extern int64 allowance_blocks_left(Allowance *allowance);
 
 /* Lowers the rate while processes wait for disks; `arrived` blocks have been loaded so far. */
-extern void allowance_adapt(Allowance *allowance, TimestampTz now, int64 arrived);
+extern void allowance_adapt(Allowance *allowance, int64 arrived);
 
 #endif

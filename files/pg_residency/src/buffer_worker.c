@@ -91,7 +91,7 @@ open_relation_of(const SegmentId *id)
 			return NULL;
 		tries--;
 		CHECK_FOR_INTERRUPTS();
-		pg_usleep(LOCK_PAUSE);
+		sleep_or_wake(LOCK_PAUSE, compat_wait_event("ResidencyLock"));
 	}
 	rel = try_relation_open(relid, NoLock);
 	if (rel == NULL)
@@ -344,8 +344,9 @@ buffer_worker_run(int job, Oid database, bool with_shared, int patience,
 		if (wait(arg, 100000))
 			return NULL;
 	}
+	/* the postmaster wakes this process when the worker has ended */
 	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
-		if (wait(arg, 10000))
+		if (wait(arg, 200000))
 		{
 			TerminateBackgroundWorker(handle);
 			return NULL;

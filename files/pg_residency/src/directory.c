@@ -99,7 +99,7 @@ residency_lock(ResidencyLock which, int32 tag, int patience)
 		close(fd);
 		if (patience_is_over(until))
 			return -1;
-		sleep_or_wake(LOCK_PAUSE * 1000, PG_WAIT_EXTENSION);
+		sleep_or_wake(LOCK_PAUSE * 1000, compat_wait_event("ResidencyLock"));
 		CHECK_FOR_INTERRUPTS();
 	}
 }

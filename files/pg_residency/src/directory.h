@@ -20,7 +20,7 @@ typedef enum ResidencyLock
 	LOCK_SNAPSHOT,				/* while the directory's snapshots change */
 	LOCK_NAMES,					/* while relation names are collected; taken after the others */
 	LAST_JOB,					/* no lock: the tag is the number of the last job */
-	LOCK_RELEASE,				/* while a session waits until the worker has released a relation */
+	LOCK_RELEASE,				/* while a session, the tag, waits for the release of a relation */
 	/* no locks: what is asked for, and the numbers of the last request and answer */
 	RELEASE_TABLESPACE,
 	RELEASE_DATABASE,

@@ -116,7 +116,7 @@ visit_files(const Eviction *eviction, bool evict)
 			if (rc == 0)
 				rc = pc_count(fd, blocks, BLCKSZ, cachestat_is_honest_for(&id, fd), &count);
 			if (rc != 0)
-				report_kernel_error(rc, "evict", path);
+				report_kernel_error(rc, "could not evict file \"%s\": %m", path);
 			CloseTransientFile(fd);
 			tally.segments++;
 			tally.blocks += (int64) count.blocks;

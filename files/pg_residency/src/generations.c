@@ -15,8 +15,12 @@
 #define SUFFIX ".snapshot"
 #define NAMES_SUFFIX ".names"
 
-/* the highest dropped generation of each name, one per line, so that no number is used twice */
+/*
+ * The highest dropped generation of each name, one per line, so that no number is used twice.  The
+ * name FORGOTTEN stands for all names beyond MOST_DROPPED.
+ */
 #define DROPPED_PATH RESIDENCY_DIR "/dropped"
+#define FORGOTTEN "*"
 #define MOST_DROPPED 1000
 
 /* [A-Za-z0-9][A-Za-z0-9_.-]{0,62}: no name can leave the directory or be a hidden file */
@@ -44,8 +48,9 @@ parse_name(const char *text, Generation *g, bool generation_allowed)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_NAME),
 				 errmsg("invalid snapshot name \"%s\"", text),
-				 errhint("Use 1 to 63 letters, digits, \"_\", \".\" or \"-\", beginning with a letter or digit.%s",
-						 generation_allowed ? " Append \"@3\" for generation 3." : "")));
+				 generation_allowed ?
+				 errhint("Use 1 to 63 letters, digits, \"_\", \".\" or \"-\", beginning with a letter or digit. Append \"@3\" for generation 3.") :
+				 errhint("Use 1 to 63 letters, digits, \"_\", \".\" or \"-\", beginning with a letter or digit.")));
 	memcpy(g->name, text, n);
 	g->name[n] = '\0';
 	g->generation = (int) generation;
@@ -127,8 +132,8 @@ report_unknown(const char *name)
 /* --- numbers --- */
 
 /*
- * the highest dropped generation of that name, 0 when there is none; `text` is the file's content
- * or NULL
+ * the highest dropped generation that may be of that name, 0 when there is none; `text` is the
+ * file's content or NULL
  */
 static int
 last_dropped(const char *text, const char *name)
@@ -140,6 +145,8 @@ last_dropped(const char *text, const char *name)
 	{
 		if (strncmp(line, name, length) == 0 && line[length] == ' ')
 			last = Max(last, atoi(line + length + 1));
+		else if (*line == *FORGOTTEN)
+			last = Max(last, atoi(line + 2));
 		line = strchr(line, '\n');
 		if (line != NULL)
 			line++;
@@ -154,21 +161,26 @@ remember_dropped(const Generation *g)
 	char	   *text = read_whole_file(DROPPED_PATH, &size);
 	size_t		length = strlen(g->name);
 	int			last = Max(last_dropped(text, g->name), g->generation);
+	int			forgotten = 0;
 	int			lines = 1;
 	StringInfoData now;
 
 	initStringInfo(&now);
 	appendStringInfo(&now, "%s %d\n", g->name, last);
-	for (const char *line = text; line != NULL && *line != '\0' && lines < MOST_DROPPED; lines++)
+	for (const char *line = text; line != NULL && *line != '\0'; lines++)
 	{
 		const char *end = strchr(line, '\n');
 
 		if (end == NULL)
 			break;
-		if (strncmp(line, g->name, length) != 0 || line[length] != ' ')
+		if (*line == *FORGOTTEN || lines >= MOST_DROPPED)
+			forgotten = Max(forgotten, atoi(line + strcspn(line, " ")));
+		else if (strncmp(line, g->name, length) != 0 || line[length] != ' ')
 			appendBinaryStringInfo(&now, line, (int) (end + 1 - line));
 		line = end + 1;
 	}
+	if (forgotten > 0)
+		appendStringInfo(&now, FORGOTTEN " %d\n", forgotten);
 	write_whole_file(RESIDENCY_TEMP_PREFIX ".snapshot.dropped", DROPPED_PATH, now.data, now.len);
 }
 

@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include "miscadmin.h"
-#include "storage/latch.h"
-#include "storage/proc.h"
 
 #include "directory.h"
 #include "interrupts.h"
@@ -16,8 +14,8 @@
 /* milliseconds to wait for another session's request, and for the worker's answer */
 #define PATIENCE 10000
 
-/* microseconds between two looks for the answer */
-#define PAUSE 1000
+/* microseconds between two looks whether the worker, which sets the latch, still runs */
+#define PAUSE 100000
 
 /* false if no job holds, or will when it has restored */
 static bool
@@ -33,25 +31,10 @@ find_holding(Job *job)
 		found = job_try_read(numbers[count], job, &error) && job_has_begun(job) &&
 			job->settings.hold_until != 0;
 		if (error != 0)
-			ereport(WARNING,
-					(errmsg("could not open the file of job %d, which may hold the relation: %s",
-							numbers[count], strerror(error))));
+			job_report_unread(WARNING, numbers[count], error);
 	}
 	pfree(numbers);
 	return found;
-}
-
-/* a worker without a database is unknown to BackendPidGetProc() */
-static void
-wake(int pid)
-{
-	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
-	{
-		PGPROC	   *proc = &ProcGlobal->allProcs[i];
-
-		if (proc->pid == pid)
-			SetLatch(&proc->procLatch);
-	}
 }
 
 static void
@@ -64,7 +47,7 @@ ask(int lock, const Job *job, const SegmentId *id)
 	int64		until = patience_until(PATIENCE);
 
 	residency_set_tags(lock, RELEASE_TABLESPACE, all, lengthof(all));
-	wake(job->pid);
+	wake_process(job->pid);
 	while (residency_tag(lock, RELEASE_ANSWER) != request &&
 		   residency_is_locked(LOCK_RESTORE, job->job))
 	{
@@ -77,7 +60,7 @@ ask(int lock, const Job *job, const SegmentId *id)
 							 job->job)));
 			return;
 		}
-		sleep_or_wake(PAUSE, PG_WAIT_EXTENSION);
+		sleep_or_wake(PAUSE, compat_wait_event("ResidencyRelease"));
 		CHECK_FOR_INTERRUPTS();
 	}
 }
@@ -90,7 +73,7 @@ release_relation(const SegmentId *id)
 
 	if (!find_holding(&job))
 		return;
-	lock = residency_lock(LOCK_RELEASE, 0, PATIENCE);
+	lock = residency_lock(LOCK_RELEASE, MyProcPid, PATIENCE);
 	if (lock < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
@@ -133,4 +116,5 @@ release_answer(int lock, int32 request)
 {
 	/* a failure leaves the session without an answer, and it says so */
 	(void) residency_try_set_tag(lock, RELEASE_ANSWER, request);
+	wake_process(residency_tag(lock, LOCK_RELEASE));
 }

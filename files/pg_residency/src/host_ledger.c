@@ -12,6 +12,7 @@
 
 #include "access/xlog.h"
 #include "compat.h"
+#include "interrupts.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
@@ -29,7 +30,10 @@
 #define LOCK_TURN 0
 #define LOCK_LEDGER 1
 
-/* milliseconds to wait for the ledger's lock, whose holder writes only some kilobytes */
+/*
+ * Milliseconds to wait for the ledger's lock, whose holder writes only some kilobytes.  The holder
+ * may belong to another cluster and cannot set a latch of this one.
+ */
 #define LEDGER_PATIENCE 200
 
 /*
@@ -96,11 +100,19 @@ is_trusted_file(int fd, uid_t uid, mode_t forbidden)
 		(st.st_mode & forbidden) == 0 && st.st_size <= (off_t) sizeof(Ledger);
 }
 
+/* the first file that could not be used; empty: none */
+static char unusable[MAXPGPATH];
+
+const char *
+host_unusable_file(void)
+{
+	return unusable[0] != '\0' ? unusable : NULL;
+}
+
 /* opens one of this user's two files; -1 when that fails, or the file is not sound */
 static int
 open_own(const char *suffix, mode_t mode)
 {
-	static bool said = false;
 	int			flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
 	char		path[MAXPGPATH];
 	int			fd;
@@ -122,13 +134,15 @@ open_own(const char *suffix, mode_t mode)
 	save_errno = fd >= 0 ? EPERM : errno;
 	if (fd >= 0)
 		close(fd);
-	if (!said && save_errno != ENOENT)
+	if (unusable[0] == '\0' && save_errno != ENOENT)
+	{
+		strlcpy(unusable, path, sizeof(unusable));
 		ereport(LOG,
 				(errmsg("could not use ledger file \"%s\"", path),
 				 errdetail("Restores of this cluster and of other clusters on this host are not coordinated."),
 				 errhint("Remove the file. It must be a regular file owned by the server's user, with one hard link and mode %03o.",
 						 (unsigned) mode)));
-	said = true;
+	}
 	return -1;
 }
 
@@ -203,15 +217,15 @@ change_ledger(void (*change) (Ledger *ledger, Entry *mine, void *arg), void *arg
 {
 	int			fd = open_own("", 0644);
 	int			lock = open_own(".lock", 0600);
+	int64		until = patience_until(LEDGER_PATIENCE);
+	bool		locked = false;
 	Ledger		ledger;
 
-	for (int waited = 0; fd >= 0 && lock >= 0 && waited < LEDGER_PATIENCE; waited++)
+	while (fd >= 0 && lock >= 0 && !(locked = lock_byte(lock, LOCK_LEDGER)) &&
+		   !patience_is_over(until))
+		sleep_or_wake(1000, PG_WAIT_EXTENSION);
+	if (locked)
 	{
-		if (!lock_byte(lock, LOCK_LEDGER))
-		{
-			pg_usleep(1000);
-			continue;
-		}
 		if (!read_ledger(fd, &ledger))
 		{
 			memset(&ledger, 0, sizeof(ledger));
@@ -220,7 +234,6 @@ change_ledger(void (*change) (Ledger *ledger, Entry *mine, void *arg), void *arg
 		}
 		change(&ledger, entry_of(&ledger, this_cluster()), arg);
 		(void) !pwrite(fd, &ledger, sizeof(ledger), 0);
-		break;
 	}
 	if (lock >= 0)
 		close(lock);
@@ -365,6 +378,7 @@ host_turn_take(HostTurn *turn, int foreign_wait)
 	{
 		turn->claimed = true;
 		turn->since = GetCurrentTimestamp();
+		turn->foreign_until = patience_until((int64) foreign_wait * 1000);
 		change_ledger(claim, turn);
 	}
 	turn->ahead_since = 0;
@@ -377,7 +391,7 @@ host_turn_take(HostTurn *turn, int foreign_wait)
 		close(fd);
 		return false;
 	}
-	if (GetCurrentTimestamp() - turn->since < (TimestampTz) foreign_wait * USECS_PER_SEC)
+	if (!patience_is_over(turn->foreign_until))
 	{
 		look_at_others(find_ahead, turn);
 		if (turn->ahead_since != 0 && turn->ahead_since < turn->since)

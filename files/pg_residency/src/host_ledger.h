@@ -25,7 +25,8 @@ typedef struct HostTurn
 	int			fd;				/* of the lock, while `taken` */
 	bool		claimed;
 	bool		taken;
-	TimestampTz since;			/* of the claim */
+	TimestampTz since;			/* of the claim, by which the clusters are ordered */
+	int64		foreign_until;	/* monotonic milliseconds; see host_turn_take() */
 	/* the cluster that it waits for: */
 	char		directory[256]; /* data directory, printable ASCII */
 	int32		pid;
@@ -38,6 +39,9 @@ typedef struct HostTurn
  * `foreign_wait` seconds from the claim.
  */
 extern bool host_turn_take(HostTurn *turn, int foreign_wait);
+
+/* The file that could not be used, so that nothing is coordinated; NULL: none so far. */
+extern const char *host_unusable_file(void);
 
 /* Releases the turn or withdraws the claim. */
 extern void host_turn_end(HostTurn *turn);

@@ -12,6 +12,8 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "storage/latch.h"
+#include "storage/proc.h"
+#include "storage/procsignal.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/wait_event.h"
@@ -39,6 +41,19 @@ sleep_or_wake(long microseconds, uint32 wait_event)
 	}
 }
 
+void
+wake_process(int pid)
+{
+	/* BackendPidGetProc() finds no worker without a database */
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+
+		if (proc->pid == pid)
+			SetLatch(&proc->procLatch);
+	}
+}
+
 int64
 monotonic_milliseconds(void)
 {
@@ -49,7 +64,7 @@ monotonic_milliseconds(void)
 }
 
 int64
-patience_until(int milliseconds)
+patience_until(int64 milliseconds)
 {
 	return monotonic_milliseconds() + milliseconds;
 }
@@ -86,6 +101,8 @@ listen_to_signals(void)
 {
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGINT, StatementCancelHandler);
+	/* the postmaster's signal that a worker has ended, which one without a database would ignore */
+	pqsignal(SIGUSR1, procsignal_sigusr1_handler);
 	BackgroundWorkerUnblockSignals();
 }
 

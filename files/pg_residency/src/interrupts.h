@@ -14,6 +14,9 @@
 /* Sleeps for about that many microseconds; a signal ends the sleep. */
 extern void sleep_or_wake(long microseconds, uint32 wait_event);
 
+/* Ends the sleep of another process of this server, also of a worker without a database. */
+extern void wake_process(int pid);
+
 /* the time since some moment in the past, which no clock of the day changes */
 extern int64 monotonic_milliseconds(void);
 
@@ -21,7 +24,7 @@ extern int64 monotonic_milliseconds(void);
  * The time when a wait that begins now must end, and whether it has come.  A wait is not counted in
  * sleeps, because any signal shortens a sleep, and not by the clock of the day, which may jump.
  */
-extern int64 patience_until(int milliseconds);
+extern int64 patience_until(int64 milliseconds);
 extern bool patience_is_over(int64 until);
 
 /* The wait() and blocked() of struct pc_loader for a session; `arg` is a wait event, uint32 *. */

@@ -9,8 +9,6 @@
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/pmsignal.h"
-#include "storage/proc.h"
-#include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -20,9 +18,9 @@
 #include "job_hold.h"
 #include "job_lanes.h"
 
-/* microseconds between two writes of a running job's state */
-#define WRITE_EVERY 200000
-#define WRITE_HELD_EVERY 1000000
+/* milliseconds between two writes of a running job's state */
+#define WRITE_EVERY 200
+#define WRITE_HELD_EVERY 1000
 
 /* milliseconds to wait for the process of the previous job, which may be done but not yet ended */
 #define TURN_PATIENCE 5000
@@ -59,15 +57,15 @@ static bool
 run_wait(void *arg, long microseconds)
 {
 	Run		   *run = arg;
-	TimestampTz now;
+	int64		now;
 	bool		stop = false;
 
 	if (microseconds > 0 && !ProcDiePending && !QueryCancelPending)
 		sleep_or_wake(microseconds, run->wait_event);
 	if (run->hold != NULL)
 		stop = hold_answer(run);
-	now = GetCurrentTimestamp();
-	allowance_adapt(&run->control.allowance, now,
+	now = monotonic_milliseconds();
+	allowance_adapt(&run->control.allowance,
 					run->job.total.loaded + run->job.arriving + run->arrived);
 	if (!job_is_alive(&run->job))
 		return true;
@@ -86,8 +84,12 @@ run_wait(void *arg, long microseconds)
 			proc_exit(1);
 		note_resources(run);
 		if (!job_try_write(run->fd, &run->job))
-			end_job(run, JOB_FAILED,
-					psprintf("could not write the state of the job: %s", strerror(errno)));
+		{
+			char		path[MAXPGPATH];
+
+			job_path(run->job.job, path);
+			end_job(run, JOB_FAILED, psprintf("could not write file \"%s\": %m", path));
+		}
 		/* without its file, residency_jobs and residency_cancel() cannot find it */
 		else if (!job_exists(run->job.job))
 			end_job(run, JOB_INTERRUPTED, REMOVED);
@@ -110,14 +112,10 @@ run_progress(void *arg, uint32 blocks)
 
 /* Writes the first state after JOB_STARTING, for which the session that started the job waits. */
 static void
-write_begun(Run *run)
+publish_state(Run *run)
 {
-	PGPROC	   *starter;
-
 	job_write(run->fd, &run->job);
-	starter = BackendPidGetProc(MyBgworkerEntry->bgw_notify_pid);
-	if (starter != NULL)
-		SetLatch(&starter->procLatch);
+	wake_process(MyBgworkerEntry->bgw_notify_pid);
 }
 
 /* --- the job --- */
@@ -157,7 +155,7 @@ take_host(Run *run)
 		{
 			run->job.state = JOB_WAITING;
 			strlcpy(run->job.message, message, sizeof(run->job.message));
-			write_begun(run);
+			publish_state(run);
 		}
 		if (run_wait(run, 100000))
 			return;
@@ -180,7 +178,7 @@ begin_run(Run *run, int number)
 	run->job.pid = MyProcPid;
 	run->job.started_at = GetCurrentTimestamp();
 	if (settings->time_limit > 0)
-		run->deadline = run->job.started_at + (TimestampTz) settings->time_limit * USECS_PER_SEC;
+		run->deadline = patience_until((int64) settings->time_limit * 1000);
 	run->window = settings->aggressive ? pc_aggressive : pc_gentle;
 	/* a process blocked in the kernel would itself add to the I/O pressure */
 	run->window.blocks_in_kernel = settings->max_io_pressure == 0;
@@ -205,6 +203,9 @@ restore(Run *run)
 
 	take_cluster(run);
 	run->plan = job_plan_read(&run->job);
+	if (settings->shared_buffers)
+		run->loaded = palloc_extended((run->job.segments + 1) * sizeof(uint8 *),
+									  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	if (settings->hold_until != 0)
 		hold_prepare(run);
 	take_host(run);
@@ -213,7 +214,7 @@ restore(Run *run)
 	allowance_begin(&run->control.allowance, (uint64) settings->budget, (uint64) settings->rate,
 					settings->max_io_pressure);
 	note_resources(run);
-	write_begun(run);
+	publish_state(run);
 	restore_segments(run);
 	/* a worker for shared buffers may wait for a lock: other clusters restore meanwhile */
 	host_turn_end(&run->turn);
@@ -221,8 +222,13 @@ restore(Run *run)
 		restore_buffers(run);
 	if (settings->hold_until != 0 && job_is_alive(&run->job))
 		hold_restored(run);
-	if (job_is_alive(&run->job))
-		run->job.state = JOB_DONE;
+	if (!job_is_alive(&run->job))
+		return;
+	run->job.state = JOB_DONE;
+	if (run->job.message[0] == '\0' && host_unusable_file() != NULL)
+		snprintf(run->job.message, sizeof(run->job.message),
+				 "not coordinated with other clusters of this host: could not use ledger file \"%s\"",
+				 host_unusable_file());
 }
 
 /*
@@ -297,13 +303,12 @@ job_run(int number)
 	run->job.finished_at = GetCurrentTimestamp();
 	job_write(run->fd, &run->job);
 	job_forget_plan(number);
-	ereport(LOG, (errmsg("restore of %s (job %d) is %s: " INT64_FORMAT
-						 " of " INT64_FORMAT " blocks resident, " INT64_FORMAT " loaded",
-						 run->job.snapshot[0] != '\0'
-						 ? psprintf("snapshot \"%s\"", run->job.snapshot) : "whole relations",
-						 run->job.job, job_state_name(run->job.state),
-						 run->job.total.resident, run->job.wanted, run->job.total.loaded),
-				  run->job.message[0] != '\0' ? errdetail("Message of the job: %s.",
-														  run->job.message) : 0));
+	ereport(LOG,
+			(errmsg("restore job %d ended in state \"%s\": " INT64_FORMAT " of " INT64_FORMAT
+					" blocks resident, " INT64_FORMAT " loaded",
+					run->job.job, job_state_name(run->job.state),
+					run->job.total.resident, run->job.wanted, run->job.total.loaded),
+			 run->job.message[0] != '\0' ? errdetail("Message of the job: %s.",
+															   run->job.message) : 0));
 	MemoryContextSwitchTo(before);
 }

@@ -13,12 +13,6 @@
 /* milliseconds to wait for a background worker slot */
 #define SLOT_PATIENCE 10000
 
-static bool
-has_buffers(const struct sf_segment *segment)
-{
-	return segment->layers[SF_BUFFERS_COOL].blocks + segment->layers[SF_BUFFERS_HOT].blocks > 0;
-}
-
 /* the databases with blocks to restore in shared buffers, InvalidOid for the shared catalogs */
 static List *
 databases_of(const Run *run)
@@ -26,7 +20,7 @@ databases_of(const Run *run)
 	List	   *databases = NIL;
 
 	for (int i = 0; i < run->job.segments; i++)
-		if (has_buffers(&run->plan[i]))
+		if (segment_has_buffers(&run->plan[i]))
 			databases = list_append_unique_oid(databases, run->plan[i].database);
 	return databases;
 }
@@ -75,10 +69,10 @@ count_buffers_before(Run *run, const struct sf_segment *segment)
 
 /*
  * Blocks that were in shared buffers only, when the snapshot was taken, passed through the page
- * cache to get there: so they are evicted from the page cache.
+ * cache to get there: so those that the job has loaded are evicted from the page cache.
  */
 static void
-drop_passed_through(const struct sf_segment *segment, uint8 *buffers)
+drop_passed_through(const struct sf_segment *segment, const uint8 *loaded, uint8 *buffers)
 {
 	SegmentId	id = segment_id_of(segment);
 	uint8	   *layer = palloc(pc_map_bytes(segment->blocks));
@@ -88,7 +82,7 @@ drop_passed_through(const struct sf_segment *segment, uint8 *buffers)
 
 	sf_read_layer(segment, SF_PAGE_CACHE, layer);
 	for (size_t i = 0; i < pc_map_bytes(segment->blocks); i++)
-		buffers[i] &= (uint8) ~layer[i];
+		buffers[i] &= loaded[i] & (uint8) ~layer[i];
 	if (pc_popcount(buffers, segment->blocks) > 0 && (fd = segment_open(&id, path, &blocks)) >= 0)
 	{
 		pc_evict_blocks(fd, buffers, Min(blocks, segment->blocks), BLCKSZ);
@@ -105,7 +99,7 @@ count_buffers_after(Run *run, int n, int64 before, bool left)
 	JobSegment	segment;
 	uint8	   *buffers = wanted_buffers(planned);
 
-	job_read_segment(run->fd, n, &segment);
+	job_read_segment(run->fd, &run->job, n, &segment);
 	if (left)
 	{
 		run->job.buffers_wanted -= (int64) pc_popcount(buffers, planned->blocks);
@@ -114,8 +108,8 @@ count_buffers_after(Run *run, int n, int64 before, bool left)
 	}
 	else
 		run->job.buffers_resident += keep_resident_buffers(planned, buffers);
-	if (segment.outcome.loaded > 0)
-		drop_passed_through(planned, buffers);
+	if (run->loaded[n] != NULL)
+		drop_passed_through(planned, run->loaded[n], buffers);
 	/* copying to shared buffers has displaced buffers and evicted pages: count again */
 	if (segment.outcome.wanted > 0)
 		restore_again(run, n, &segment);
@@ -149,10 +143,10 @@ stage_again(Run *run, Oid database, bool with_shared)
 		Oid			here = run->plan[i].database;
 		JobSegment	segment;
 
-		if (!has_buffers(&run->plan[i]) ||
+		if (!segment_has_buffers(&run->plan[i]) ||
 			!(here == database || (with_shared && here == InvalidOid)))
 			continue;
-		job_read_segment(run->fd, i, &segment);
+		job_read_segment(run->fd, &run->job, i, &segment);
 		if (segment.outcome.wanted > 0)
 			restore_again(run, i, &segment);
 	}
@@ -203,11 +197,11 @@ restore_buffers(Run *run)
 	List	   *left;
 
 	for (int i = 0; i < run->job.segments && !run_must_end(run); i++)
-		if (has_buffers(&run->plan[i]))
+		if (segment_has_buffers(&run->plan[i]))
 			before[i] = count_buffers_before(run, &run->plan[i]);
 	left = fill_databases(run);
 	for (int i = 0; i < run->job.segments && !run_must_end(run); i++)
-		if (has_buffers(&run->plan[i]))
+		if (segment_has_buffers(&run->plan[i]))
 			count_buffers_after(run, i, before[i], list_member_oid(left, run->plan[i].database));
 	pfree(before);
 }

@@ -53,7 +53,7 @@ job_state_name(JobState state)
 	return state_names[state];
 }
 
-static void
+void
 job_path(int number, char *path)
 {
 	snprintf(path, MAXPGPATH, "%s/%s%d", RESIDENCY_DIR, JOB_PREFIX, number);
@@ -242,20 +242,23 @@ job_try_write(int fd, const Job *job)
 void
 job_write(int fd, const Job *job)
 {
+	char		path[MAXPGPATH];
+
+	job_path(job->job, path);
 	if (!job_try_write(fd, job))
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not write the state of job %d: %m", job->job)));
+		report_write_error(path);
 }
 
 /* --- its segments --- */
 
 void
-job_write_segment(int fd, int n, const JobSegment *s)
+job_write_segment(int fd, const Job *job, int n, const JobSegment *s)
 {
+	char		path[MAXPGPATH];
 	uint8		record[RECORD_BYTES];
 	uint8	   *p = record;
 
+	job_path(job->job, path);
 	memset(record, 0, RECORD_BYTES);
 	p = wire_put(p, (uint32) s->number, 4);
 	p = wire_put(p, s->id.tablespace, 4);
@@ -273,13 +276,7 @@ job_write_segment(int fd, int n, const JobSegment *s)
 	wire_put(p, sf_crc32c(0, record, RECORD_BYTES - 4), 4);
 	errno = 0;
 	if (pg_pwrite(fd, record, RECORD_BYTES, RECORD_AT(n)) != RECORD_BYTES)
-	{
-		if (errno == 0)
-			errno = ENOSPC;
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not write a segment to the job file: %m")));
-	}
+		report_write_error(path);
 }
 
 static bool
@@ -310,8 +307,9 @@ get_segment(const uint8 *record, JobSegment *s)
 }
 
 void
-job_read_segment(int fd, int n, JobSegment *segment)
+job_read_segment(int fd, const Job *job, int n, JobSegment *segment)
 {
+	char		path[MAXPGPATH];
 	uint8		record[RECORD_BYTES];
 
 	for (int i = 0; i < TRIES; i++)
@@ -322,9 +320,10 @@ job_read_segment(int fd, int n, JobSegment *segment)
 			get_segment(record, segment))
 			return;
 	}
+	job_path(job->job, path);
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("job file is damaged")));
+			 errmsg("job file \"%s\" is damaged", path)));
 }
 
 /* --- the files --- */
@@ -384,16 +383,14 @@ job_open(int number)
 	job_path(number, path);
 	fd = BasicOpenFile(path, O_RDWR | PG_BINARY);
 	if (fd < 0 && errno != ENOENT)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not open file \"%s\": %m", path)));
+		job_report_unread(ERROR, number, errno);
 	if (fd >= 0)
 		ReserveExternalFD();
 	return fd;
 }
 
 static void
-write_segments(int fd, const RestorePlan *plan)
+write_segments(int fd, const Job *job, const RestorePlan *plan)
 {
 	for (int i = 0; i < plan->count; i++)
 	{
@@ -406,7 +403,7 @@ write_segments(int fd, const RestorePlan *plan)
 			segment.outcome.reason = REASON_UNLOGGED;
 		else
 			segment.outcome.wanted = s->wanted;
-		job_write_segment(fd, i, &segment);
+		job_write_segment(fd, job, i, &segment);
 	}
 }
 
@@ -496,7 +493,7 @@ job_create(Job *job, const RestorePlan *plan, int lock)
 		strlcpy(job->snapshot, plan->label, sizeof(job->snapshot));
 		plan_path(job->job, path);
 		job->plan_crc = plan_write(plan, path);
-		write_segments(fd, plan);
+		write_segments(fd, job, plan);
 		take_names(job);
 		job->state = JOB_STARTING;
 		job_write(fd, job);
@@ -619,6 +616,18 @@ job_try_read(int number, Job *job, int *error)
 	return true;
 }
 
+void
+job_report_unread(int elevel, int number, int error)
+{
+	char		path[MAXPGPATH];
+
+	job_path(number, path);
+	errno = error;
+	ereport(elevel,
+			(errcode_for_file_access(),
+			 errmsg("could not open file \"%s\": %m", path)));
+}
+
 bool
 job_read(int number, Job *job)
 {
@@ -626,15 +635,7 @@ job_read(int number, Job *job)
 	bool		read_it = job_try_read(number, job, &error);
 
 	if (error != 0)
-	{
-		char		path[MAXPGPATH];
-
-		job_path(number, path);
-		errno = error;
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not open file \"%s\": %m", path)));
-	}
+		job_report_unread(ERROR, number, error);
 	return read_it;
 }
 
@@ -663,9 +664,7 @@ job_reader_open(int number)
 	if (reader->fd < 0 && errno == ENOENT)
 		report_no_job(number);
 	if (reader->fd < 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not open file \"%s\": %m", path)));
+		job_report_unread(ERROR, number, errno);
 	return reader;
 }
 
@@ -675,7 +674,7 @@ job_reader_next(JobReader *reader, JobSegment *segment)
 	CHECK_FOR_INTERRUPTS();
 	if (reader->next >= reader->job.segments)
 		return false;
-	job_read_segment(reader->fd, reader->next++, segment);
+	job_read_segment(reader->fd, &reader->job, reader->next++, segment);
 	return true;
 }
 

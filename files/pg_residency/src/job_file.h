@@ -114,6 +114,9 @@ extern bool job_read(int number, Job *job);
 /* The same without an error for a file that cannot be opened: false, with its errno in `error`. */
 extern bool job_try_read(int number, Job *job, int *error);
 
+/* "could not open file x" for that errno. */
+extern void job_report_unread(int elevel, int number, int error);
+
 /*
  * Opens a job's file for its worker; it stays open until the process ends.  -1: the job does not
  * exist any more.
@@ -123,14 +126,17 @@ extern void job_write(int fd, const Job *job);
 
 /* The same without an error: false, with errno set, when the write fails. */
 extern bool job_try_write(int fd, const Job *job);
-extern void job_read_segment(int fd, int n, JobSegment *segment);
-extern void job_write_segment(int fd, int n, const JobSegment *segment);
+extern void job_read_segment(int fd, const Job *job, int n, JobSegment *segment);
+extern void job_write_segment(int fd, const Job *job, int n, const JobSegment *segment);
 
 /* The plan, as job_create() wrote it. */
 extern struct sf_segment *job_plan_read(const Job *job);
 
 /* A job that has ended needs no plan any more. */
 extern void job_forget_plan(int number);
+
+/* The path of a job's file; MAXPGPATH bytes. */
+extern void job_path(int number, char *path);
 
 /* The path of the job's own names file. */
 extern char *job_names_path(int number);

@@ -141,12 +141,19 @@ hold_answer(Run *run)
 	return hold->stop;
 }
 
+/* `message` has %s for the path, and %m */
 static void
-note_error(Hold *hold, int rc, const char *action)
+note_error(Run *run, int n, int rc, const char *message)
 {
-	if (rc < 0 && hold->error[0] == '\0')
-		snprintf(hold->error, sizeof(hold->error), "could not %s a segment: %s", action,
-				 strerror(-rc));
+	Hold	   *hold = run->hold;
+	SegmentId	id = segment_id_of(&run->plan[n]);
+	char		path[MAXPGPATH];
+
+	if (rc >= 0 || hold->error[0] != '\0')
+		return;
+	segment_path(&id, path);
+	errno = -rc;
+	snprintf(hold->error, sizeof(hold->error), message, path);
 }
 
 /*
@@ -194,7 +201,7 @@ bring_back(Run *run, int n, Tally *tally)
 		hold->current = -1;
 		hold->stop = false;
 		if (rc != PC_STOPPED)
-			note_error(hold, rc, "bring back");
+			note_error(run, n, rc, "could not bring back file \"%s\": %m");
 		tally->loaded += loaded;
 		run->job.brought_back += loaded;
 	}
@@ -213,7 +220,8 @@ begin_one(Run *run, int n)
 	if (hold->released[n] || segment->wanted == 0)
 		return;
 	map = MemoryContextAlloc(run->context, pc_map_bytes(segment->blocks) + 1);
-	note_error(hold, hold_begin(&hold->held[n], segment, map, &hold->scratch), "hold");
+	note_error(run, n, hold_begin(&hold->held[n], segment, map, &hold->scratch),
+			   "could not hold file \"%s\": %m");
 }
 
 static void
@@ -233,7 +241,7 @@ count_one(Run *run, int n, Tally *tally)
 	rc = hold_count(held, &hold->scratch, tally->mappings < MOST_MAPPINGS,
 					hold->most_tables - Min(hold->most_tables, tally->tables));
 	tally->counting += monotonic_milliseconds() - begun;
-	note_error(hold, rc, "count");
+	note_error(run, n, rc, "could not count the resident blocks of file \"%s\": %m");
 	if (rc == 0)
 	{
 		int64		gone = Max(held->missing - last, 0);

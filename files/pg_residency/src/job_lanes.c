@@ -2,7 +2,7 @@
  * job_lanes.c - a job's segments, by device
  *
  * Each device has a lane: a queue of segments under a window of its own, which waits for no other
- * lane.  Several segments of a lane are begun side by side, because small ones would leave only one
+ * lane.  Several segments of a lane are active at a time, because small ones would leave only one
  * request in the window.  A segment that cannot be read fails, not the job.
  */
 #include "job_lanes.h"
@@ -13,23 +13,25 @@
 #include "storage/fd.h"
 #include "utils/memutils.h"
 
+#include "kernel/page_cache.h"
+
 /* newly resident blocks after which the host's ledger is updated, besides the update at the end */
 #define NOTE_BLOCKS ((16 * 1024 * 1024) / BLCKSZ)
 
-/* files open besides those of the segments begun */
+/* files open besides those of the active segments */
 #define OTHER_FILES 4
 
 /* The log has every segment that could not be read, the job's message the first. */
 static void
-note_failure(Run *run, const BegunSegment *begun)
+note_failure(Run *run, const ActiveSegment *active)
 {
-	const SegmentOutcome *outcome = &begun->segment.outcome;
+	const SegmentOutcome *outcome = &active->segment.outcome;
 	char		path[MAXPGPATH];
 	char		message[sizeof(run->job.message)];
 
 	if (outcome->reason != REASON_KERNEL && outcome->reason != REASON_DAMAGED)
 		return;
-	segment_path(&begun->segment.id, path);
+	segment_path(&active->segment.id, path);
 	snprintf(message, sizeof(message), "could not restore file \"%s\": %s", path,
 			 outcome_reason(outcome));
 	ereport(LOG, (errmsg_internal("%s", message)));
@@ -38,31 +40,38 @@ note_failure(Run *run, const BegunSegment *begun)
 }
 
 static void
-begin(Run *run, BegunSegment *begun)
+begin(Run *run, ActiveSegment *active)
 {
-	MemoryContext before = MemoryContextSwitchTo(begun->context);
+	const struct sf_segment *segment = &run->plan[active->n];
+	MemoryContext before = MemoryContextSwitchTo(active->context);
 
-	begun->work = begin_segment(&run->plan[begun->n], &run->control, &begun->segment.outcome);
+	active->work = begin_segment(segment, &run->control, &active->segment.outcome);
 	MemoryContextSwitchTo(before);
+	if (active->work == NULL || run->loaded == NULL || !segment_has_buffers(segment))
+		return;
+	if (run->loaded[active->n] == NULL)
+		run->loaded[active->n] =
+			MemoryContextAllocZero(run->context, pc_map_bytes(segment->blocks));
+	segment_add_loaded(active->work, run->loaded[active->n]);
 }
 
 static void
-finish(Run *run, BegunSegment *begun)
+finish(Run *run, ActiveSegment *active)
 {
-	if (begun->work != NULL)
+	if (active->work != NULL)
 	{
-		MemoryContext before = MemoryContextSwitchTo(begun->context);
+		MemoryContext before = MemoryContextSwitchTo(active->context);
 
-		finish_segment(begun->work);
-		begun->work = NULL;
+		finish_segment(active->work);
+		active->work = NULL;
 		MemoryContextSwitchTo(before);
 	}
-	note_failure(run, begun);
+	note_failure(run, active);
 }
 
-/* the segments begun on all devices */
+/* the active segments of all devices */
 static int
-count_begun(const Run *run)
+count_active(const Run *run)
 {
 	int			n = 0;
 
@@ -71,26 +80,26 @@ count_begun(const Run *run)
 	return n;
 }
 
-/* completes the oldest segment begun, and records its outcome */
+/* completes the oldest active segment, and records its outcome */
 static void
 finish_oldest(Run *run, Lane *lane)
 {
-	BegunSegment *begun = &lane->begun[lane->first];
-	SegmentOutcome *outcome = &begun->segment.outcome;
+	ActiveSegment *active = &lane->active[lane->first];
+	SegmentOutcome *outcome = &active->segment.outcome;
 
-	finish(run, begun);
+	finish(run, active);
 	/* a table became unlogged meanwhile: its wanted blocks are gone */
-	outcome->gone += begun->wanted - outcome->wanted;
-	outcome->wanted = begun->wanted;
+	outcome->gone += active->wanted - outcome->wanted;
+	outcome->wanted = active->wanted;
 	lane->first = (lane->first + 1) % SIDE_BY_SIDE;
 	lane->count--;
 	outcome_add(&run->job.total, outcome);
 	/* the rest has arrived for segments begun later */
-	run->job.arriving = count_begun(run) > 0 ? Max(run->job.arriving - outcome->loaded, 0) : 0;
+	run->job.arriving = count_active(run) > 0 ? Max(run->job.arriving - outcome->loaded, 0) : 0;
 	run->job.segments_done++;
-	begun->segment.done = true;
-	job_write_segment(run->fd, begun->n, &begun->segment);
-	MemoryContextReset(begun->context);
+	active->segment.done = true;
+	job_write_segment(run->fd, &run->job, active->n, &active->segment);
+	MemoryContextReset(active->context);
 	if (run->job.total.resident >= run->noted + NOTE_BLOCKS)
 	{
 		run->noted = run->job.total.resident;
@@ -164,35 +173,36 @@ typedef enum BeginResult
 static BeginResult
 begin_next(Run *run, Lane *lane)
 {
-	BegunSegment *begun = &lane->begun[(lane->first + lane->count) % SIDE_BY_SIDE];
+	ActiveSegment *active = &lane->active[(lane->first + lane->count) % SIDE_BY_SIDE];
 
 	do
 	{
 		if (lane->next >= run->job.segments)
 			return BEGIN_NOTHING;
-		begun->n = lane->next++;
-		job_read_segment(run->fd, begun->n, &begun->segment);
-	} while (run->nlanes > 1 && lane_of(run, &begun->segment) != lane);
-	if (begun->context == NULL)
-		begun->context =
+		active->n = lane->next++;
+		job_read_segment(run->fd, &run->job, active->n, &active->segment);
+	} while (run->nlanes > 1 && lane_of(run, &active->segment) != lane);
+	if (active->context == NULL)
+		active->context =
 			AllocSetContextCreate(run->context, "residency segment", ALLOCSET_DEFAULT_SIZES);
-	begun->work = NULL;
-	begun->wanted = begun->segment.outcome.wanted;
-	if (begun->wanted > 0)
+	active->work = NULL;
+	active->wanted = active->segment.outcome.wanted;
+	if (active->wanted > 0)
 	{
 		/* OpenTransientFile() raises an error beyond a third of the server's descriptors */
-		bool		few = count_begun(run) >= max_safe_fds / 3 - OTHER_FILES;
+		bool		few = count_active(run) >= max_safe_fds / 3 - OTHER_FILES;
 
 		if (!few)
 		{
-			begin(run, begun);
-			few = begun->segment.outcome.reason == REASON_KERNEL && count_begun(run) > 0 &&
-				(begun->segment.outcome.error == EMFILE || begun->segment.outcome.error == ENFILE);
+			begin(run, active);
+			few = active->segment.outcome.reason == REASON_KERNEL && count_active(run) > 0 &&
+				(active->segment.outcome.error == EMFILE ||
+				 active->segment.outcome.error == ENFILE);
 		}
 		if (few)
 		{
-			MemoryContextReset(begun->context);
-			lane->next = begun->n;
+			MemoryContextReset(active->context);
+			lane->next = active->n;
 			return BEGIN_LATER;
 		}
 	}
@@ -228,14 +238,14 @@ fill_lane(Run *run, Lane *lane)
 
 	while (!run_must_end(run))
 	{
-		BegunSegment *newest =
-			&lane->begun[(lane->first + lane->count - 1 + SIDE_BY_SIDE) % SIDE_BY_SIDE];
+		ActiveSegment *newest =
+			&lane->active[(lane->first + lane->count - 1 + SIDE_BY_SIDE) % SIDE_BY_SIDE];
 
 		if (lane->count > 0 && newest->work != NULL && !send_segment(newest->work, wait))
 			return true;
 		/* segments that have arrived completely need no place in the ring */
-		while (lane->count > 0 && (lane->begun[lane->first].work == NULL ||
-								   !segment_is_in_flight(lane->begun[lane->first].work)))
+		while (lane->count > 0 && (lane->active[lane->first].work == NULL ||
+								   !segment_is_in_flight(lane->active[lane->first].work)))
 			finish_oldest(run, lane);
 		if (!wait && (lane->count == SIDE_BY_SIDE ||
 					  run->control.allowance.pace.taken - taken >= run->window.bytes))
@@ -282,16 +292,16 @@ restore_segments(Run *run)
 void
 restore_again(Run *run, int n, JobSegment *segment)
 {
-	BegunSegment begun = {.n = n, .wanted = segment->outcome.wanted, .segment = *segment};
-	SegmentOutcome *o = &begun.segment.outcome;
+	ActiveSegment active = {.n = n, .wanted = segment->outcome.wanted, .segment = *segment};
+	SegmentOutcome *o = &active.segment.outcome;
 	SegmentOutcome before = segment->outcome;
 
-	begun.context =
+	active.context =
 		AllocSetContextCreate(run->context, "residency segment", ALLOCSET_DEFAULT_SIZES);
-	begin(run, &begun);
-	finish(run, &begun);
-	o->gone += begun.wanted - o->wanted;
-	o->wanted = begun.wanted;
+	begin(run, &active);
+	finish(run, &active);
+	o->gone += active.wanted - o->wanted;
+	o->wanted = active.wanted;
 	o->loaded += before.loaded;
 	o->extra += before.extra;
 	if (o->reason == REASON_NONE && o->failed > 0)
@@ -299,6 +309,6 @@ restore_again(Run *run, int n, JobSegment *segment)
 	outcome_subtract(&run->job.total, &before);
 	outcome_add(&run->job.total, o);
 	run->job.arriving = 0;
-	job_write_segment(run->fd, n, &begun.segment);
-	MemoryContextDelete(begun.context);
+	job_write_segment(run->fd, &run->job, n, &active.segment);
+	MemoryContextDelete(active.context);
 }

@@ -14,21 +14,21 @@
 /* segments of a device restored side by side, in one window */
 #define SIDE_BY_SIDE 32
 
-/* a segment whose restore was begun */
-typedef struct BegunSegment
+/* a segment whose restore has begun and is not complete */
+typedef struct ActiveSegment
 {
 	int			n;				/* index in the plan */
 	int64		wanted;			/* according to the plan */
 	JobSegment	segment;
 	SegmentWork *work;			/* NULL when it is complete */
 	MemoryContext context;
-} BegunSegment;
+} ActiveSegment;
 
 typedef struct Lane
 {
 	Device	   *device;
 	int			next;			/* index in the plan of the next segment to examine */
-	BegunSegment begun[SIDE_BY_SIDE];	/* a ring, the oldest first */
+	ActiveSegment active[SIDE_BY_SIDE];	/* a ring, the oldest first */
 	int			first;
 	int			count;
 } Lane;
@@ -51,11 +51,13 @@ typedef struct Run
 	Hold	   *hold;			/* of a job that holds, or will */
 	int64		arrived;		/* blocks loaded by the hold */
 	struct sf_segment *plan;
+	/* with shared_buffers: of each segment, a map of the blocks that the job loads, or NULL */
+	uint8	  **loaded;
 	RestoreControl control;
 	struct pc_window window;
 	HostTurn	turn;
-	TimestampTz deadline;		/* 0: none */
-	TimestampTz written_at;
+	int64		deadline;		/* monotonic milliseconds, 0: none */
+	int64		written_at;		/* monotonic milliseconds */
 	Lane		lanes[MAX_DEVICES]; /* the first is the data directory's */
 	int			nlanes;
 	List	   *tablespace_lanes;	/* TablespaceLane *, tablespaces of the other lanes */

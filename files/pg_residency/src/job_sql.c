@@ -74,10 +74,15 @@ job_values(const Job *job, Datum *values, bool *nulls)
 	const SegmentOutcome *total = &job->total;
 	const char *at = strchr(job->snapshot, '@');
 	int64		settled = outcome_settled(total);
+	int64		loaded = total->loaded;
 
 	memset(nulls, false, JOB_COLUMNS * sizeof(bool));
+	/* what a killed worker was loading is counted nowhere else */
 	if (job_is_alive(job))
+	{
 		settled = Min(settled + job->arriving, job->wanted);
+		loaded += job->arriving;
+	}
 	values[0] = Int32GetDatum(job->job);
 	nulls[1] = nulls[2] = at == NULL;
 	if (at != NULL)
@@ -97,7 +102,7 @@ job_values(const Job *job, Datum *values, bool *nulls)
 	values[8] = Int32GetDatum(job->segments_done);
 	values[9] = Int64GetDatum(job->wanted);
 	values[10] = Int64GetDatum(total->resident);
-	values[11] = Int64GetDatum(total->loaded + job->arriving);
+	values[11] = Int64GetDatum(loaded);
 	values[12] = Int64GetDatum(total->extra);
 	values[13] = Int64GetDatum(total->over_budget);
 	values[14] = Int64GetDatum(total->gone);
@@ -154,9 +159,7 @@ residency_job_list(PG_FUNCTION_ARGS)
 		{
 			/* it hides no other job */
 			if (error != 0)
-				ereport(WARNING,
-						(errmsg("could not open the file of job %d: %s", numbers[i],
-								strerror(error))));
+				job_report_unread(WARNING, numbers[i], error);
 			continue;
 		}
 		job_values(&job, values, nulls);

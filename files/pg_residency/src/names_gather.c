@@ -410,7 +410,7 @@ start_worker(const NamesTask *task, int patience)
 	{
 		if (patience_is_over(until))
 			return NULL;
-		sleep_or_wake(100000, PG_WAIT_EXTENSION);
+		sleep_or_wake(100000, compat_wait_event("ResidencyNames"));
 		CHECK_FOR_INTERRUPTS();
 	}
 	return handle;
@@ -427,7 +427,7 @@ wait_for_worker(BackgroundWorkerHandle *handle)
 	{
 		if (patience_is_over(until))
 			return false;
-		sleep_or_wake(100000, PG_WAIT_EXTENSION);
+		sleep_or_wake(100000, compat_wait_event("ResidencyNames"));
 		CHECK_FOR_INTERRUPTS();
 	}
 	return true;
@@ -599,7 +599,9 @@ names_take(const char *snapshot_path, const char *path, const char *former_path)
 
 	data = (uint8 *) read_whole_file(snapshot_path, &size);
 	if (data == NULL || sf_read_header(data, size, &header) != NULL)
-		elog(ERROR, "snapshot file \"%s\" no longer exists", snapshot_path);
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("could not use file \"%s\": it was removed or changed", snapshot_path)));
 	while (sf_next_segment(data, &header, &at, &segment))
 		add_database(&databases, &count, &room, segment.database);
 	pfree(data);

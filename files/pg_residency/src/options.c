@@ -104,7 +104,7 @@ option_numbers(const char *key, JsonbValue *value, int width, int64 most, int *c
 		{
 			if (*count == room)
 				numbers = repalloc_huge(numbers, (room *= 2) * sizeof(int64));
-			numbers[(*count)++] = option_count(key, &v, 1, most, true);
+			numbers[(*count)++] = option_count(key, &v, width > 1 ? 0 : 1, most, true);
 		}
 		else
 			fits = false;

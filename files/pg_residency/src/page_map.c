@@ -123,7 +123,7 @@ look_at_pages(const CachedFile *file, uint8 *map)
 		return;
 	rc = pc_map(file->fd, file->pages, (uint32) pc_page_size(), map);
 	if (rc != 0)
-		report_kernel_error(rc, "read the residency of", file->path);
+		report_kernel_error(rc, "could not read the residency of file \"%s\": %m", file->path);
 }
 
 int64
@@ -261,7 +261,7 @@ load_needed(const CachedFile *file, uint8 *need)
 	}
 	CHECK_FOR_INTERRUPTS();
 	if (rc < 0)
-		report_kernel_error(rc, "read", file->path);
+		report_kernel_error(rc, "could not read file \"%s\": %m", file->path);
 	pfree(now);
 }
 
@@ -343,7 +343,7 @@ advise_to_drop(const CachedFile *file, const uint8 *map)
 	int			rc = pc_evict_blocks(file->fd, map, file->pages, (uint32) pc_page_size());
 
 	if (rc != 0)
-		report_kernel_error(rc, "evict", file->path);
+		report_kernel_error(rc, "could not evict file \"%s\": %m", file->path);
 }
 
 void

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "access/xlog.h"
+#include "catalog/pg_tablespace_d.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
@@ -147,6 +148,14 @@ plan_whole(RestorePlan *plan, int *room, const int64 *numbers)
 	uint32		blocks;
 	int			fd;
 
+	/* the path of a shared catalog has no database: any other one would be the same file again */
+	if ((id.tablespace == GLOBALTABLESPACE_OID) != (id.database == InvalidOid))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"whole\" does not accept database %u with tablespace %u",
+						id.database, id.tablespace),
+				 errhint("Specify database 0 for the shared catalogs, which are in tablespace %u, and only for these.",
+						 GLOBALTABLESPACE_OID)));
 	while ((fd = segment_open(&id, path, &blocks)) >= 0)
 	{
 		CloseTransientFile(fd);

@@ -29,6 +29,13 @@ typedef struct RestorePlan
  */
 extern uint64 segment_heat(const struct sf_segment *segment);
 
+/* the snapshot has blocks of the segment in shared buffers */
+static inline bool
+segment_has_buffers(const struct sf_segment *segment)
+{
+	return segment->layers[SF_BUFFERS_COOL].blocks + segment->layers[SF_BUFFERS_HOT].blocks > 0;
+}
+
 /* Plans a restore of that snapshot; NULL when the options specify whole relations only. */
 extern RestorePlan *job_plan(const char *snapshot, const JobOptions *options);
 

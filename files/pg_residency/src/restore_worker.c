@@ -103,7 +103,7 @@ wait_for_start(BackgroundWorkerHandle *handle, int number)
 		if (status == BGWH_STOPPED || status == BGWH_POSTMASTER_DIED || patience_is_over(until))
 			return false;
 		/* the worker sets the latch when it has begun, the postmaster when the worker has ended */
-		sleep_or_wake(1000000, PG_WAIT_EXTENSION);
+		sleep_or_wake(1000000, compat_wait_event("ResidencyStart"));
 	}
 }
 

@@ -33,7 +33,7 @@ survey(const HeldSegment *held, int fd, uint8 *resident)
 {
 	uint64		count;
 
-	/* nothing of it is in flight, unless others read it */
+	/* cachestat(2) also counts what others are still reading: that need not be brought back */
 	return pc_survey(fd, held->blocks, BLCKSZ, held->cachestat ? PC_CACHESTAT : PC_MINCORE,
 					 resident, &count);
 }

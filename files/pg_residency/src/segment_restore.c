@@ -473,6 +473,13 @@ begin_segment(const struct sf_segment *segment, RestoreControl *control,
 	return NULL;
 }
 
+void
+segment_add_loaded(const SegmentWork *work, uint8 *map)
+{
+	for (size_t i = 0; i < pc_map_bytes(work->blocks); i++)
+		map[i] |= work->need[i];
+}
+
 bool
 send_segment(SegmentWork *work, bool wait)
 {

@@ -84,6 +84,9 @@ extern void examine_segment(const struct sf_segment *segment, SegmentOutcome *ou
 extern SegmentWork *begin_segment(const struct sf_segment *segment, RestoreControl *control,
 								  SegmentOutcome *outcome);
 
+/* Adds the blocks that it loads to a map of the planned segment's blocks. */
+extern void segment_add_loaded(const SegmentWork *work, uint8 *map);
+
 /*
  * Requests the segment's missing blocks as far as the device's window has room; with `wait`, all of
  * them.  False when some are not yet requested.

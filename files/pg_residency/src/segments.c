@@ -100,12 +100,12 @@ segment_blocks_now(const SegmentId *id, uint32 *blocks)
 }
 
 void
-report_kernel_error(int rc, const char *action, const char *path)
+report_kernel_error(int rc, const char *message, const char *path)
 {
 	errno = -rc;
 	ereport(ERROR,
 			(errcode_for_file_access(),
-			 errmsg("could not %s file \"%s\": %m", action, path),
+			 errmsg(message, path),
 			 rc == -EPERM ?
 			 errdetail("The kernel reports the residency of a file only to the owner of the file.") : 0));
 	pg_unreachable();
@@ -166,7 +166,9 @@ compare_files(const void *a, const void *b)
 
 /*
  * Whether cachestat(2) is reliable on the file system of that directory, tested on its PG_VERSION
- * file: every database directory has one, and the data directory.  The result is cached by device.
+ * file: the data directory has one, and each database's default directory.  A directory in another
+ * tablespace has none and counts as unreliable, unless its device is known.  The result is cached
+ * by device.
  */
 static bool
 cachestat_is_honest(const char *dir, int fd)
@@ -303,7 +305,7 @@ visit_file(Walk *walk, const char *dir, const SegmentId *id, bool unlogged, int 
 	if (rc == -EPERM || rc == -EACCES)
 		note_skipped(walk, path);
 	else if (rc != 0)
-		report_kernel_error(rc, "read the residency of", path);
+		report_kernel_error(rc, "could not read the residency of file \"%s\": %m", path);
 	CloseTransientFile(walk->fd);
 	walk->fd = -1;
 }

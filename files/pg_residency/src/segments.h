@@ -69,10 +69,9 @@ typedef int (*SegmentVisitor) (const SegmentId *id, const char *path, int fd, ui
 extern void visit_segments(Oid database, SegmentVisitor visitor, void *arg);
 
 /*
- * raises an error; rc is a negative errno of the kernel layer, `action` as in "could not evict file
- * x"
+ * raises an error; rc is a negative errno of the kernel layer, `message` has %s for the path and %m
  */
-extern void report_kernel_error(int rc, const char *action, const char *path)
+extern void report_kernel_error(int rc, const char *message, const char *path)
 	__attribute__((noreturn));
 
 #endif

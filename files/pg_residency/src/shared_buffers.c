@@ -124,7 +124,7 @@ count_in_page_cache(const BufferRef *refs, int nrefs, uint8 *map)
 		return 0;				/* not yet written, or dropped meanwhile */
 	rc = pc_map(fd, blocks, BLCKSZ, map);
 	if (rc != 0)
-		report_kernel_error(rc, "read the residency of", path);
+		report_kernel_error(rc, "could not read the residency of file \"%s\": %m", path);
 	CloseTransientFile(fd);
 	for (int i = 0; i < nrefs; i++)
 		both += refs[i].block < blocks && pc_bit(map, refs[i].block);

@@ -195,7 +195,8 @@ snapshot_segment(const SegmentId *id, const char *path, int fd, uint32 blocks, b
 		return 0;
 	if (blocks == 0)
 		return 0;
-	rc = pc_survey(fd, blocks, BLCKSZ, cachestat ? PC_CACHESTAT : PC_MINCORE,
+	/* not PC_CACHESTAT: a block that is still being read, or whose read failed, is not saved */
+	rc = pc_survey(fd, blocks, BLCKSZ, cachestat ? PC_CACHESTAT_COLD : PC_MINCORE,
 				   w->maps[SF_PAGE_CACHE], &resident);
 	if (rc != 0)
 		return rc;

@@ -71,6 +71,9 @@
  */
 #define LEFT_ALONE 200
 
+/* microseconds for which the kernel may block the caller, who cannot stop the load meanwhile */
+#define LONGEST_BLOCK 250000
+
 const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, PC_LARGE_WHEN_ALONE, 3, true, true};
 const struct pc_window pc_aggressive = {
 	PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, PC_LARGE_ALWAYS, 1, true,
@@ -227,6 +230,13 @@ await_in_kernel(struct pc_flight *flight, struct pc_request *r, unsigned char *v
 	tell_blocked(r->file->loader, false);
 }
 
+/* whether requests take so little time, as far as is known, that the kernel may block the caller */
+static bool
+is_fast(const struct pc_flight *flight)
+{
+	return flight->usual > 0 && flight->usual < LONGEST_BLOCK;
+}
+
 /* waits for the oldest request by repeated looks; true when stopped */
 static bool
 await_by_looking(struct pc_flight *flight, struct pc_request *r, unsigned char *vec)
@@ -269,7 +279,7 @@ finish_oldest(struct pc_flight *flight)
 	int64_t		now;
 
 	/* in the idle class a request may wait for seconds, in which the load has to be stoppable */
-	if (loader->window->blocks_in_kernel && !r->file->read_ahead &&
+	if (loader->window->blocks_in_kernel && !r->file->read_ahead && is_fast(flight) &&
 		!(r->idle && pc_now() < flight->sharing.shared_until) && !loader->wait(loader->arg, 0))
 		await_in_kernel(flight, r, vec);
 	else if (await_by_looking(flight, r, vec))
@@ -280,7 +290,7 @@ finish_oldest(struct pc_flight *flight)
 	now = pc_now();
 	pc_note_arrival(&flight->sharing, r->sent_at, r->length, now);
 	/* moving average of the duration of a request */
-	flight->usual += (now - r->sent_at - flight->usual) / 8;
+	flight->usual += (now - r->sent_at - flight->usual) / (flight->usual == 0 ? 1 : 8);
 	file = r->file;
 	blocks = r->blocks;
 	flight->bytes -= r->length;
@@ -471,7 +481,10 @@ send_large(struct pc_flight *flight, struct pc_file *file)
 	bool		watch = loader->window->large == PC_LARGE_WHEN_ALONE;
 	uint32_t	wanted = 0;
 
-	if (watch && pc_now() < flight->sharing.shared_until)
+	/* an earlier request shows how long the folio would block the caller */
+	if (flight->usual == 0 && flight->count > 0 && finish_oldest(flight))
+		return true;
+	if (!is_fast(flight) || (watch && pc_now() < flight->sharing.shared_until))
 	{
 		file->at = file->large_from;
 		file->to = file->large_from += blocks;

@@ -159,6 +159,8 @@ SELECT residency_restore_start('restore', '{"segments": [[1]]}');
 SELECT residency_restore_start('restore', '{"whole": [1, 2, 3]}');
 SELECT residency_restore_start('restore', '{"whole": [[1663, 2]]}');
 SELECT residency_restore_start(NULL, '{"whole": [[1663, 1, 4294967295]]}');
+SELECT residency_restore_start(NULL, '{"whole": [[1664, 1, 1262]]}');
+SELECT residency_restore_start(NULL, '{"whole": [[1663, 0, 1262]]}');
 \set VERBOSITY terse
 SELECT residency_restore_start('restore', '{"segments": [1000000]}');
 \set VERBOSITY default

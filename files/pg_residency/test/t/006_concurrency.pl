@@ -114,12 +114,14 @@ cmp_ok($there, '>=', 2990, 'and it is there') or diag(cached($node, 'still'));
 
 # --- the job of a killed worker reports that
 $node->safe_psql('postgres', "SELECT residency_evict('still')");
-$job = start_restore($node, 'still', '{"rate": 1000000}');
+my $whole = $node->safe_psql('postgres', "SELECT format('[1663, %s, %s]', oid, pg_relation_filenode('still')) FROM pg_database WHERE datname = current_database()");
+$job = $node->safe_psql('postgres', "SELECT residency_restore_start(NULL, '{\"rate\": 1000000, \"whole\": [$whole]}')");
 my $pid = job($node, $job, 'pid');
+come_true($node, "SELECT loaded > resident FROM residency_jobs WHERE job = $job") or die 'it loads nothing';
 kill 'KILL', $pid;
 sleep 0.5;
 come_true($node, 'SELECT true') or die 'the server does not come back';
-is(job($node, $job, "state, message <> ''"), 'interrupted|t', 'a job whose worker was killed is interrupted, and has a message');
+is(job($node, $job, "state, message <> '', loaded <= resident"), 'interrupted|t|t', 'a job whose worker was killed is interrupted, and has a message');
 is(signals($node, $pid), '', 'nothing else ends by a signal');
 is(job($node, restore($node, 'still'), 'state'), 'done', 'and the next one runs');
 

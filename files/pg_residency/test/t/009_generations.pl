@@ -105,6 +105,19 @@ for my $node ($primary, $standby)
 	is($node->safe_psql('postgres', "SELECT generation > $parts + 1, thin, current FROM residency_snapshot('decay')"), 't|f|t', "after a drop there is no measure, and a higher number, $on");
 }
 
+# --- a number is not used again, however many names were dropped since
+my $dropped = $primary->data_dir . '/pg_residency/dropped';
+$primary->safe_psql('postgres', "SELECT residency_snapshot('early'), residency_snapshot('late'); SELECT residency_drop_snapshot('late')");
+append_to_file($dropped, join '', map { "name_$_ 1\n" } 1 .. 998);
+append_to_file($dropped, "longest 7\n");
+$primary->safe_psql('postgres', "SELECT residency_drop_snapshot('early')");
+unlike(slurp_file($dropped), qr/longest/, 'the dropped name of the longest standing is forgotten');
+is($primary->safe_psql('postgres', "SELECT generation FROM residency_snapshot('longest')"), '8', 'but not its number');
+$primary->safe_psql('postgres', "SELECT residency_snapshot('late'); SELECT residency_drop_snapshot('longest'), residency_drop_snapshot('late')");
+is($primary->safe_psql('postgres', "SELECT generation FROM residency_snapshot('longest')"), '9', 'nor later ones');
+$primary->safe_psql('postgres', "SELECT residency_drop_snapshot('longest')");
+unlink $dropped or die "unlink: $!";
+
 # --- a snapshot after tables were dropped is not thin
 warm($_) for ($primary, $standby);
 $_->safe_psql('postgres', "SELECT residency_snapshot('dropped', 1)") for ($primary, $standby);

@@ -140,6 +140,20 @@ SKIP:
 	cmp_ok($took, '<', 60, sprintf('in %.1f s', $took));
 }
 
+# --- a cancel of an aggressive restore, which a large folio would block for seconds ---
+
+limit(undef);
+$primary->safe_psql('postgres', q(SELECT residency_evict('wide')));
+limit(2**20);
+my $job = $primary->safe_psql('postgres', "SELECT residency_restore_start('warm', '{\"segments\": [$segment], \"aggressive\": true}')");
+$primary->poll_query_until('postgres', "SELECT loaded > 0 FROM residency_jobs WHERE job = $job") or die 'it loads nothing';
+my $cancel = time();
+$primary->safe_psql('postgres', "SELECT residency_cancel($job)");
+$primary->poll_query_until('postgres', "SELECT state = 'canceled' FROM residency_jobs WHERE job = $job") or die 'it is not canceled';
+$cancel = time() - $cancel;
+limit(undef);
+cmp_ok($cancel, '<', 2, sprintf('a cancel ends an aggressive restore from a slow device in %.1f s', $cancel));
+
 # --- recovery, which needs the table ---
 
 $primary->wait_for_catchup($standby, 'replay');
@@ -154,6 +168,21 @@ like($err, qr/canceling statement due to conflict with recovery/, 'recovery ends
 cmp_ok($took, '<', 60, sprintf('in %.1f s', $took));
 
 unlike(slurp_file($_->logfile), qr/terminated by signal|all server processes terminated/, 'nothing has ended the server ' . $_->name) for ($primary, $standby);
+# --- a snapshot does not contain a block that is still being read, which cachestat(2) counts
+limit(undef);
+$primary->safe_psql('postgres', q(CREATE TABLE small (a int, filler text) WITH (fillfactor = 10); ALTER TABLE small ALTER filler SET STORAGE PLAIN;
+	INSERT INTO small SELECT i, repeat('x', 700) FROM generate_series(1, 32) i; CHECKPOINT; SELECT residency_snapshot('early')));
+$primary->safe_psql('postgres', q(SELECT residency_evict('small')));
+my $small = q(relfilenumber = pg_relation_filenode('small') AND fork = 'main');
+limit(32 * 1024);
+my $reader = IPC::Run::start([ 'psql', '-XAtq', '-d', $primary->connstr('postgres'), '-c', q(SELECT FROM pgfadvise_willneed('small')) ], '<', \undef, '>', \$out, '2>', \$err);
+$primary->poll_query_until('postgres', "SELECT resident = 32 FROM residency_segments() WHERE $small") or die 'it is not requested';
+$primary->safe_psql('postgres', q(SELECT residency_snapshot('early')));
+limit(undef);
+$reader->finish;
+cmp_ok($primary->safe_psql('postgres', "SELECT coalesce(sum(wanted), 0) FROM residency_snapshot_segments('early') WHERE $small"), '<', 32,
+	'a snapshot does not contain a block that is still being read');
+
 $standby->stop;
 $primary->stop;
 if (defined $directory)

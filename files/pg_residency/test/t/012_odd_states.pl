@@ -103,6 +103,15 @@ append_to_file($node->data_dir . '/pg_residency/killed@7.names', 'x');
 take("'damaged', 2");
 ok(!-e $node->data_dir . '/pg_residency/killed@7.names', 'names without a snapshot are removed');
 
+# --- where no file can grow, a snapshot can be dropped
+my $full = 'x' x 60;
+take("'$full'");
+my $writer = session($node);
+system_or_bail('prlimit', "--pid=$writer->{pid}", '--fsize=60');
+like(ask($writer, "SELECT residency_drop_snapshot('$full')"), qr/could not write file/, 'a session that can write nothing says so');
+is(snapshots($full), '', 'but has dropped the snapshot');
+$writer->{psql}->kill_kill;
+
 sub plans { my @plans = glob($node->data_dir . '/pg_residency/pgsql_tmp.plan.*'); return scalar @plans; }
 
 # --- a database whose owner keeps it locked delays neither the restore of its buffers nor a snapshot for long
@@ -150,6 +159,10 @@ my $where = $node->safe_psql('postgres', "SELECT format('[1663, %s, %s]', d.oid,
 my $number = $node->safe_psql('postgres', "SELECT segment_no FROM residency_snapshot_segments('named') WHERE relfilenumber = pg_relation_filenode('middle') AND fork = 'main' AND database <> 1 LIMIT 1");
 my $twice = restore($node, 'named', "{\"whole\": [$where, $where], \"segments\": [$number, $number]}");
 is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT (tablespace, database, relfilenumber, fork, segment)) FROM residency_job_segments($twice)"), '2|2', 'each file once');
+my $catalog = $node->safe_psql('postgres', q(SELECT format('[1664, 0, %s]', pg_relation_filenode('pg_database'))));
+my $shared = $node->safe_psql('postgres', "SELECT residency_restore_start(NULL, '{\"whole\": [$catalog, $catalog]}')");
+wait_for_job($node, $shared);
+is(job($node, $shared, 'state, segments, wanted = resident AND wanted > 0'), 'done|1|t', 'and so is a shared catalog');
 $node->safe_psql('postgres', "SELECT residency_drop_snapshot('named')");
 is($node->safe_psql('postgres', "SELECT string_agg(name, ',' ORDER BY name) FROM residency_job_relations($twice)"), 'public.large,public.middle', 'the relations of a job keep their names when its snapshot is dropped');
 # --- segments that a job did not reach have a reason

@@ -74,7 +74,7 @@ unlink file($job) or die "unlink: $!";
 for (my $until = time + 180; time < $until && kill(0, $pid); sleep 0.05) { }
 my $next = restore($node, 'small');
 is(job($node, $next, 'state, message'), 'done|', 'a job ends when its file is removed, and the next one can run');
-ok(slurp_file($node->logfile) =~ /restore of whole relations \(job $job\) is interrupted.*\n.*DETAIL:  .*the file of the job was removed/, 'the log says why');
+ok(slurp_file($node->logfile) =~ /restore job $job ended in state "interrupted".*\n.*DETAIL:  .*the file of the job was removed/, 'the log says why');
 # a worker that has not ended
 kill 'TERM', $pid;
 until_true('the worker ends', sub { !kill 0, $pid; });
@@ -89,7 +89,7 @@ close($handle) or die "close: $!";
 chmod 0, $directory or die "chmod: $!";
 until_true('the worker ends', sub { !kill 0, $pid; });
 chmod $mode, $directory or die "chmod: $!";
-is(job($node, $job, 'state, message'), 'failed|job file is damaged', 'a job that fails while its directory cannot be searched says so');
+is(job($node, $job, 'state, message'), qq(failed|job file "pg_residency/pgsql_tmp.job.$job" is damaged), 'a job that fails while its directory cannot be searched says so');
 
 # --- eight jobs, of which one cannot be read: it hides no other, and prevents no start
 restore($node, 'small') while $node->safe_psql('postgres', 'SELECT count(*) FROM residency_jobs') < 8;
@@ -98,7 +98,7 @@ my ($newest) = $before =~ /(\d+)$/;
 chmod 0, file($newest) or die "chmod: $!";
 my ($rc, $out, $err) = $node->psql('postgres', $list);
 is($out, $before =~ s/,\d+$//r, 'a job whose file cannot be opened hides no other');
-like($err, qr/WARNING:  could not open the file of job $newest: Permission denied/, 'and there is a warning');
+like($err, qr/WARNING:  could not open file "pg_residency\/pgsql_tmp.job.$newest": Permission denied/, 'and there is a warning');
 ($rc, $out, $err) = $node->psql('postgres', "SELECT message FROM residency_job_segments($newest)");
 isnt($rc, 0, 'itself it is an error');
 $job = ask($starter, q(SELECT residency_restore_start('small')));
@@ -157,6 +157,45 @@ $node->append_conf('postgresql.conf', 'max_worker_processes = 1');
 $node->restart;
 $job = restore($node, 'buffers', '{"shared_buffers": true}');
 like(job($node, $job, 'state, message'), qr/^done\|could not restore the shared buffers of database \d+: out of background worker slots$/, 'if none becomes free, it says so');
+
+# --- a time limit does not depend on the clock of the day, which may jump
+SKIP:
+{
+	my $library = "$PostgreSQL::Test::Utils::tmp_check/jump.so";
+	skip 'the sanitizers have to be the first library', 2 if $ENV{ASAN_OPTIONS};
+	my $source = "$PostgreSQL::Test::Utils::tmp_check/jump.c";
+	append_to_file($source, <<'C');
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+int gettimeofday(struct timeval *restrict tv, void *restrict zone)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	tv->tv_sec = now.tv_sec + (access(getenv("CLOCK_JUMPS"), F_OK) == 0 ? 3600 : 0);
+	tv->tv_usec = now.tv_nsec / 1000;
+	return 0;
+}
+C
+	skip 'no compiler', 2 if system('cc', '-shared', '-fPIC', '-o', $library, $source) != 0;
+	$node->stop;
+	{
+		local @ENV{qw(LD_PRELOAD CLOCK_JUMPS)} = ($library, "$library.jumps");
+		$node->start;
+	}
+	($job) = slow_job(40);
+	$node->safe_psql('postgres', "SELECT residency_cancel($job)");
+	wait_for_job($node, $job);
+	$node->safe_psql('postgres', "SELECT residency_evict('one')");
+	$job = start_restore($node, 'small', '{"rate": 327680, "time_limit": 600}');
+	append_to_file("$library.jumps", '');
+	is($node->safe_psql('postgres', "SELECT now() - started_at > '1 hour' FROM residency_jobs WHERE job = $job"), 't', 'the clock jumps by an hour');
+	sleep 1;
+	is(job($node, $job, 'state'), 'running', 'a time limit of ten minutes is not reached');
+	$node->safe_psql('postgres', "SELECT residency_cancel($job)");
+	wait_for_job($node, $job);
+}
 
 is(signals($node), '', 'no process ended by a signal');
 $node->stop;

@@ -255,7 +255,7 @@ $node->safe_psql('postgres', "SELECT pgfadvise_loader('sparse', 0, true, true, B
 $job = begin_to_hold(600, [qw(sparse held)]);
 $pid = job($node, $job, 'pid');
 system_or_bail('prlimit', "--pid=$pid", '--nofile=4:');
-come_true($node, "SELECT message LIKE 'could not count a segment: %' FROM residency_jobs WHERE job = $job") or die job($node, $job, '*');
+come_true($node, "SELECT message LIKE 'could not count the resident blocks of file \"%\": %' FROM residency_jobs WHERE job = $job") or die job($node, $job, '*');
 pass('an error is told');
 system_or_bail('prlimit', "--pid=$pid", '--nofile=1000:');
 take_away(path('sparse'));
