@@ -18,6 +18,7 @@ description:
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
+  - community.postgresql.postgres
   - pgfleet.cache.attributes
   - pgfleet.cache.attributes.login
 options:
