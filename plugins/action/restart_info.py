@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
         result: Dict[str, Any] = super().run(tmp, task_vars)
         del tmp  # deprecated, has no effect
         found = _host.execute(self, "restart_info", self._task.args, task_vars or {})
-        if found.get("failed"):
+        if found.get("failed") and "kept" not in found:  # it did not come to look
             why = reason(found)
             found = {"changed": False, "problem": why, "msg": why, "kept": {}, "lease": None}
         result.update(found)

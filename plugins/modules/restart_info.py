@@ -177,11 +177,14 @@ from typing import Any, Dict
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils import _restart_info
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, connect, module_argument_spec
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
     params = module.params
+    if not params["name"] or "/" in params["name"]:
+        raise ResidencyError("'%s' is not a file name." % params["name"])
 
     def login() -> Session:
         return connect(params)
