@@ -25,5 +25,8 @@ class ActionModule(ActionBase):
         if found.get("failed") and "kept" not in found:  # it did not come to look
             why = reason(found)
             found = {"changed": False, "problem": why, "msg": why, "kept": {}, "lease": None}
+        host, own = str(self._task.delegate_to or ""), str((task_vars or {}).get("inventory_hostname"))
+        if "problem" in found and host not in ("", own):
+            found["msg"] = "%s does not answer: %s" % (host, found["problem"])
         result.update(found)
         return result
