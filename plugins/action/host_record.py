@@ -76,8 +76,7 @@ class ActionModule(ActionBase):
         if unfinished:
             _host.execute(self, "host_record", dict(arguments, state="released"), here)
             return dict(result, failed=True, msg=unfinished)
-        remark = _lease.taken_over(result["taken_over"])
-        return dict(result, **({"remark": remark} if remark else {}))
+        return dict(result, remark=_lease.taken_over(result["taken_over"]))
 
 
 def _known(earlier: Any) -> Any:

@@ -22,11 +22,11 @@ class ActionModule(ActionBase):
         result: Dict[str, Any] = super().run(tmp, task_vars)
         del tmp  # deprecated, has no effect
         found = _host.execute(self, "restart_info", self._task.args, task_vars or {})
-        if found.get("failed") and "kept" not in found:  # it did not come to look
+        if found.get("failed") and "answer" not in found:  # it did not come to look
             why = reason(found)
-            found = {"changed": False, "problem": why, "msg": why, "kept": {}, "lease": None}
+            found = {"changed": False, "msg": why, "answer": {"problem": why, "kept": {}, "lease": None}}
         host, own = str(self._task.delegate_to or ""), str((task_vars or {}).get("inventory_hostname"))
-        if "problem" in found and host not in ("", own):
-            found["msg"] = "%s does not answer: %s" % (host, found["problem"])
+        if "problem" in found.get("answer", {}) and host not in ("", own):
+            found["msg"] = "%s does not answer: %s" % (host, found["answer"]["problem"])
         result.update(found)
         return result

@@ -142,8 +142,8 @@ taken_over:
   type: dict
   sample: null
 remark:
-  description: A sentence for the report about the lease that was taken over.
-  returned: if a lease was taken over
+  description: A sentence for the report about the lease that was taken over; empty if none was.
+  returned: always
   type: str
   sample: "This run has taken over the lease of alice on ctl1 (rolling_restart, process 4711, since 2026-11-22T03:45:01Z)."
 """
@@ -158,7 +158,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import 
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
 
 READING = ("read", "held")
-EMPTY = {"changed": False, "record": None, "lease": None, "fault": "", "held_by": None, "taken_over": None}
+EMPTY = {"changed": False, "record": None, "lease": None, "fault": "", "held_by": None, "taken_over": None, "remark": ""}
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:

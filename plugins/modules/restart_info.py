@@ -14,7 +14,7 @@ description:
   - Reads the server's role, process and WAL position, the host's record of unfinished work and its lease at once. It can wait for a restarted server,
     or for a standby that has to catch up.
   - A server that does not answer, a damaged record, a wait that ends without success and a host that cannot be reached do not fail the task.
-    RV(problem) has the reason. The role C(cache_restart) decides what follows.
+    RV(answer.problem) has the reason. The role C(cache_restart) decides what follows.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -34,12 +34,12 @@ options:
     required: true
   waived:
     description:
-      - Whether the pending restore of the host is given up. Then RV(kept) has none.
+      - Whether the pending restore of the host is given up. Then RV(answer.kept) has none.
     type: bool
     default: false
   roll:
     description:
-      - The rolling restart for which RV(steps) are returned.
+      - The rolling restart for which RV(answer.steps) are returned.
     type: str
     default: ""
   abort:
@@ -85,91 +85,101 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-problem:
-  description: Why the host cannot be used as it is.
-  returned: if there is a problem
+msg:
+  description: The problem, or that there is none.
+  returned: always
   type: str
-  sample: "cannot connect to the server: connection refused"
-unread:
-  description: Whether the problem is that the record cannot be read.
-  returned: if there is a problem
-  type: bool
-  sample: false
-kept:
-  description: The record; empty if there is none. See docs/restarts.md for its keys.
+  sample: The server answers.
+answer:
+  description: The state of the host.
   returned: always
   type: dict
-  sample: {"state": "restarted", "out": true}
-lease:
-  description: The lease of any holder; null if there is none.
-  returned: always
-  type: dict
-  sample: null
-steps:
-  description: What is left to do on this host in the rolling restart O(roll).
-  returned: if the server answers
-  type: dict
-  sample: {"save": true, "restart": true, "restore": true, "again": false}
-in_recovery:
-  description: Whether the server is a standby.
-  returned: if the server answers
-  type: bool
-  sample: true
-system_identifier:
-  description: The system identifier of the cluster.
-  returned: if the server answers
-  type: str
-  sample: "7350119283498234987"
-started:
-  description: Start time of the process, in microseconds since 1970.
-  returned: if the server answers
-  type: int
-  sample: 1795564800123456
-lsn:
-  description: WAL position, written by a primary and replayed by a standby, in bytes.
-  returned: if the server answers
-  type: int
-  sample: 50331648
-paused:
-  description: Whether replay is paused.
-  returned: if the server answers
-  type: bool
-  sample: false
-receiver:
-  description: V(streaming), V(archive) with a restore_command, or V(none).
-  returned: if the server answers
-  type: str
-  sample: streaming
-extension:
-  description: Version of pg_residency in the database; null if it is not installed there.
-  returned: if the server answers
-  type: str
-  sample: 1.0.0
-schema:
-  description: Schema of the extension, quoted; null without it.
-  returned: if the server answers
-  type: str
-  sample: public
-data_directory:
-  description: Data directory of the server.
-  returned: if the server answers
-  type: str
-  sample: /var/lib/postgresql/17/main
-cluster_name:
-  description: The parameter cluster_name.
-  returned: if the server answers
-  type: str
-  sample: 17/main
-version_num:
-  description: The parameter server_version_num.
-  returned: if the server answers
-  type: int
-  sample: 170002
-pid:
-  description: Process id of the postmaster.
-  returned: if the server answers
-  type: int
-  sample: 4711
+  contains:
+    problem:
+      description: Why the host cannot be used as it is.
+      returned: if there is a problem
+      type: str
+      sample: "cannot connect to the server: connection refused"
+    unread:
+      description: Whether the problem is that the record cannot be read.
+      returned: if there is a problem
+      type: bool
+      sample: false
+    kept:
+      description: The record; empty if there is none. See docs/restarts.md for its keys.
+      returned: success
+      type: dict
+      sample: {"state": "restarted", "out": true}
+    lease:
+      description: The lease of any holder; null if there is none.
+      returned: success
+      type: dict
+      sample: null
+    steps:
+      description: What is left to do on this host in the rolling restart O(roll).
+      returned: if the server answers
+      type: dict
+      sample: {"save": true, "restart": true, "restore": true, "again": false}
+    in_recovery:
+      description: Whether the server is a standby.
+      returned: if the server answers
+      type: bool
+      sample: true
+    system_identifier:
+      description: The system identifier of the cluster.
+      returned: if the server answers
+      type: str
+      sample: "7350119283498234987"
+    started:
+      description: Start time of the process, in microseconds since 1970.
+      returned: if the server answers
+      type: int
+      sample: 1795564800123456
+    lsn:
+      description: WAL position, written by a primary and replayed by a standby, in bytes.
+      returned: if the server answers
+      type: int
+      sample: 50331648
+    paused:
+      description: Whether replay is paused.
+      returned: if the server answers
+      type: bool
+      sample: false
+    receiver:
+      description: V(streaming), V(archive) with a restore_command, or V(none).
+      returned: if the server answers
+      type: str
+      sample: streaming
+    extension:
+      description: Version of pg_residency in the database; null if it is not installed there.
+      returned: if the server answers
+      type: str
+      sample: 1.0.0
+    schema:
+      description: Schema of the extension, quoted; null without it.
+      returned: if the server answers
+      type: str
+      sample: public
+    data_directory:
+      description: Data directory of the server.
+      returned: if the server answers
+      type: str
+      sample: /var/lib/postgresql/17/main
+    cluster_name:
+      description: The parameter cluster_name.
+      returned: if the server answers
+      type: str
+      sample: 17/main
+    version_num:
+      description: The parameter server_version_num.
+      returned: if the server answers
+      type: int
+      sample: 170002
+    pid:
+      description: Process id of the postmaster.
+      returned: if the server answers
+      type: int
+      sample: 4711
 """
 
 from typing import Any, Dict
@@ -197,9 +207,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     found = _restart_info.read(login, params["directory"], params["name"], params["waived"], params["roll"], params["abort"])
     if problem:
         found["problem"] = problem
-    if "problem" in found:
-        found["msg"] = found["problem"]
-    return dict(found, changed=False)
+    return {"changed": False, "answer": found, "msg": found.get("problem") or "The server answers."}
 
 
 def main() -> None:
@@ -217,7 +225,7 @@ def main() -> None:
         ),
         supports_check_mode=True,
     )
-    finish(module, run, {"changed": False, "kept": {}, "lease": None})
+    finish(module, run, {"changed": False, "answer": {}})
 
 
 if __name__ == "__main__":

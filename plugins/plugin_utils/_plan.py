@@ -19,7 +19,6 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils._adapters import AWA
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._pending import forgotten
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._roll import Answers, half_done, identifier, is_open, may_start
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import without_additions
 
 # Variables of the role that all hosts of a run have alike; their names begin with cache_restart_
 _ALIKE = ("abort", "resume", "primary", "candidate", "switchover_tasks", "serial", "min_standbys", "max_age")
@@ -51,9 +50,9 @@ def _given(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Mapping[str
 
 
 def answers_of(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Answers:
-    """What a host has registered last: the answers of hosts that it has asked, without what Ansible adds."""
+    """What a host has registered last: the answers of hosts that it has asked."""
     results = (variables[host].get("cache_restart_answers") or {}).get("results") or []
-    return {str(one["__cache_restart_each"]): without_additions(one) for one in results}
+    return {str(one["__cache_restart_each"]): dict(one["answer"]) for one in results if one.get("answer")}
 
 
 def gathered(

@@ -402,7 +402,8 @@ def test_a_record_is_no_change(cluster, four_runs):
 def test_the_state_of_a_host_is_no_change(cluster, four_runs):
     directory = records(cluster)[0]
     for one in four_runs("restart_info", (False,) * 4, directory=directory, name="db1"):
-        assert one["in_recovery"] is False and one["data_directory"] == cluster.data and "problem" not in one
+        answer = one["answer"]
+        assert answer["in_recovery"] is False and answer["data_directory"] == cluster.data and "problem" not in answer
 
 
 @thorough
