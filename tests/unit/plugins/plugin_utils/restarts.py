@@ -192,7 +192,7 @@ class Run:
             found = {"record": json.loads(json.dumps(self.world.hosts[other].record)), "lease": None, "fault": ""}
             answer = _restart_info.answer(
                 found, lambda other=other: self.look(other), other, other in self.waive, self.fleet.get("roll", ""), self.fleet.get("abort", False))
-            results.append(dict(answer=answer, __cache_restart_each=other))
+            results.append({"answer": answer, "__cache_restart_each": other})
             self.looked[other] = self.points
         self.variables[host]["cache_restart_answers"] = {"results": results}
         return self.points
