@@ -137,7 +137,7 @@ def variables(answers=None, fleet=None, **changed):
     answers = dict(ANSWERS, **(answers or {}))
     common = {"pgfleet_failure": "", "cache_restart_fleet": dict(FLEET, answers=answers) if fleet is None else fleet, "cache_restart_out": []}
     return {
-        host: dict(dict(common, cache_restart_answers={"results": [dict(answer=answer, __cache_restart_each=host)]}), **changed.get(host, {}))
+        host: dict(dict(common, cache_restart_answers={"results": [{"answer": answer, "__cache_restart_each": host}]}), **changed.get(host, {}))
         for host, answer in answers.items()
     }
 
