@@ -32,7 +32,7 @@ def variables(**changed):
 
 def registered(found):
     """As a loop registers the answers of hosts."""
-    return {"results": [{"answer": one, "__cache_restart_each": host, "failed": False, "_ansible_item_label": host} for host, one in found.items()], "changed": False}
+    return {"results": [{"answer": one, "__cache_restart_each": host, "failed": False} for host, one in found.items()], "changed": False}
 
 
 def plan(found=None, given=None, limited=None, **options):
