@@ -38,16 +38,18 @@ class ActionModule(ActionBase):
         if state == "leased":
             return self._leased(arguments, run, here)
         if state == "written" and arguments.get("what"):
+            before = _host.execute(self, "host_record", dict(arguments, state="read"), here).get("lease") or {}
             leased = self._leased(dict(arguments, state="leased"), run, here)
             if leased.get("failed"):
                 return leased
             try:
                 return _host.execute(self, "host_record", arguments, here)
             finally:
-                _host.execute(self, "host_record", dict(arguments, state="released"), here)
+                if before.get("id") != run["id"]:  # else another task of this run took it, and releases it
+                    _host.execute(self, "host_record", dict(arguments, state="released"), here)
         result = _host.execute(self, "host_record", arguments, here)
         held = result.get("lease")
-        if state == "held" and not result.get("failed") and held and not self._is_ours(held, arguments, run):
+        if state == "free" and not result.get("failed") and held and not self._is_ours(held, arguments, run):
             return dict(result, failed=True, msg=_lease.refused(self._host(here), held))
         return result
 

@@ -24,7 +24,7 @@ class ActionModule(ActionBase):
         found = _host.execute(self, "restart_info", self._task.args, task_vars or {})
         if found.get("failed") and "answer" not in found:  # it did not come to look
             why = reason(found)
-            found = {"changed": False, "msg": why, "answer": {"problem": why, "kept": {}, "lease": None}}
+            found = {"changed": False, "msg": why, "answer": {"problem": why, "kept": self._task.args.get("kept") or {}, "lease": None}}
         host, own = str(self._task.delegate_to or ""), str((task_vars or {}).get("inventory_hostname"))
         if "problem" in found.get("answer", {}) and host not in ("", own):
             found["msg"] = "%s does not answer: %s" % (host, found["answer"]["problem"])

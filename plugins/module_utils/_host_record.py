@@ -18,7 +18,7 @@ import re
 import stat
 import time
 from contextlib import contextmanager, suppress
-from typing import Any, Dict, Iterator, List, Mapping, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -80,8 +80,11 @@ class Records:
         """Ensure that the directory exists, that only root and this user can replace it, and that it has free space."""
         try:
             if not os.path.isdir(self.directory):
-                os.makedirs(self.directory)
-                os.chmod(self.directory, 0o755)  # whatever the umask: a warm-up looks for the lease as the cluster's own user
+                before = os.umask(0o022)  # the lease and the record are read as the cluster's own user
+                try:
+                    os.makedirs(self.directory)
+                finally:
+                    os.umask(before)
             self._check_parents()
             room = os.statvfs(self.directory)
         except FileExistsError:
@@ -177,16 +180,11 @@ class Records:
         return ours
 
     def event(self, name: str, lease: str, event: str, facts: Mapping[str, Any], remarks: Sequence[str] = (), phase: str = "") -> Dict[str, Any]:
-        """The record after an event (see _states.py), written. Fail if another run holds the lease: going on would change the host beside it."""
+        """The record after an event (see _states.py), written."""
         found = self.read(name)
         if found["fault"]:
             raise ResidencyError("%s: check what was begun on the host, then remove the file." % found["fault"])
-        mine = found["lease"]
-        if mine is None or mine.get("id") != lease:
-            raise ResidencyError(
-                "The lease of this host is now held by %s: that run has to finish what was begun." % owner(mine) if mine
-                else "The lease of this host was removed. Run the playbook again."
-            )
+        self.require(found["lease"], lease)
         wrong = _states.fault(found["record"] or {})
         if wrong:
             raise ResidencyError("%s is damaged (%s): check what was begun on the host, then remove the file." % (
@@ -194,6 +192,14 @@ class Records:
         record = _states.note(found["record"] or {}, event, facts, remarks, phase)
         self._store(name + RECORD, record)
         return record
+
+    @staticmethod
+    def require(found: Optional[Mapping[str, Any]], lease: str) -> None:
+        """Fail unless the lease of the host is ``lease``: going on would change the host beside another run."""
+        if not found:
+            raise ResidencyError("The lease of this host was removed. Run the playbook again.")
+        if found.get("id") != lease:
+            raise ResidencyError("The lease of this host is now held by %s: that run has to finish what was begun." % owner(found))
 
     def release(self, name: str, lease: str) -> bool:
         """Return whether the lease existed and was ours."""

@@ -10,6 +10,8 @@ A server that does not answer and a record that cannot be read are answers: ``pr
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from contextlib import closing
 from typing import Any, Callable, Dict, Mapping, Optional
@@ -80,6 +82,8 @@ def _record(found: Mapping[str, Any]) -> Any:
     if found["fault"]:
         if "directory" in found["fault"].rpartition(": ")[2]:
             return "%s: check that pgfleet_state_directory is a directory." % found["fault"], {}
+        if os.strerror(errno.EACCES) in found["fault"]:
+            return "%s. Make pgfleet_state_directory readable for pgfleet_become_user (0755), or correct it." % found["fault"], {}
         return "%s: check when the host was restarted and what is in traffic, then remove the file." % found["fault"], {}
     record = found["record"] or {}
     wrong = _states.fault(record)

@@ -251,7 +251,7 @@ def put_back(record: Record, snapshot: str = "") -> None:
     debt = record.get("debt") or {}
     if snapshot and (debt.get("snapshot") != snapshot or debt.get("for") != PLAY):
         return
-    _only((record.get("debt") or {}).get("for") in (COLD_TEST, PLAY), "put_back")
+    _only(debt.get("for") in (COLD_TEST, PLAY), "put_back")
     record.update(debt={})
 
 

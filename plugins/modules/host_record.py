@@ -34,12 +34,13 @@ options:
   state:
     description:
       - V(read) changes nothing.
-      - V(held) changes nothing, and fails if another run holds the lease.
+      - V(held) changes nothing, and fails unless this run holds the lease.
+      - V(free) changes nothing, and fails if another run holds the lease.
       - V(leased) takes the lease, and fails if another run holds it.
       - V(written) applies O(event) to the record. The run must hold the lease; with O(what) it takes the lease for this event only.
       - V(released) releases the lease of this run, if it exists.
     type: str
-    choices: [read, held, leased, written, released]
+    choices: [read, held, free, leased, written, released]
     default: read
   event:
     description:
@@ -157,7 +158,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import Resid
 from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import Records
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import finish
 
-READING = ("read", "held")
+READING = ("read", "held", "free")
 EMPTY = {"changed": False, "record": None, "lease": None, "fault": "", "held_by": None, "taken_over": None, "remark": ""}
 
 
@@ -178,7 +179,10 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
                 done = _change(records, name, params)
     elif params["state"] == "leased":
         done = records.holder(name, params["lease"], params["replace"])
-    return dict(EMPTY, **dict(records.read(name), **done))
+    found = records.read(name)
+    if params["state"] == "held":
+        records.require(found["lease"], params["lease"].get("id"))
+    return dict(EMPTY, **dict(found, **done))
 
 
 def _change(records: Records, name: str, params: Dict[str, Any]) -> Dict[str, Any]:
@@ -200,7 +204,7 @@ def main() -> None:
         argument_spec={
             "directory": {"type": "path", "required": True},
             "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["read", "held", "leased", "written", "released"], "default": "read"},
+            "state": {"type": "str", "choices": ["read", "held", "free", "leased", "written", "released"], "default": "read"},
             "event": {"type": "str", "choices": list(_states.EVENTS)},
             "facts": {"type": "dict", "default": {}},
             "remarks": {"type": "list", "elements": "str", "default": []},

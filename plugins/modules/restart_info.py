@@ -32,6 +32,11 @@ options:
       - Name of these files, without the suffixes C(.json) and C(.lease).
     type: str
     required: true
+  kept:
+    description:
+      - The record as it was read before. It is returned for a host that cannot be reached.
+    type: dict
+    default: {}
   waived:
     description:
       - Whether the pending restore of the host is given up. Then RV(answer.kept) has none.
@@ -215,6 +220,7 @@ def main() -> None:
         argument_spec=module_argument_spec(
             directory={"type": "path", "required": True},
             name={"type": "str", "required": True},
+            kept={"type": "dict", "default": {}},
             waived={"type": "bool", "default": False},
             roll={"type": "str", "default": ""},
             abort={"type": "bool", "default": False},

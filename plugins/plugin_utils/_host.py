@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 
 def execute(action: ActionBase, module: str, arguments: Mapping[str, Any], task_vars: Dict[str, Any]) -> Dict[str, Any]:
-    """The result of the module; of a host that cannot be reached, a failure that says so."""
+    """The result of the module; of a host on which it cannot be run, a failure that says so."""
+    shell = action._connection._shell
     try:
         found: Dict[str, Any] = action._execute_module(module_name="pgfleet.cache." + module, module_args=dict(arguments), task_vars=task_vars)
-    except AnsibleConnectionFailure as error:
-        return {"failed": True, "changed": False, "msg": "unreachable: %s" % " ".join(str(error).split())}
-    action._remove_tmp_path(action._connection._shell.tmpdir)
+        action._remove_tmp_path(shell.tmpdir)
+    except AnsibleError as error:
+        shell.tmpdir = None  # Ansible would remove it after the task, and fail again
+        why = "unreachable: " if isinstance(error, AnsibleConnectionFailure) else ""
+        return {"failed": True, "changed": False, "msg": why + " ".join(str(error).split())}
     return found

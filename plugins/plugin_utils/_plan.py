@@ -59,15 +59,16 @@ def gathered(
     hosts: Sequence[str], limited: Sequence[str], variables: Mapping[str, Mapping[str, Any]], waived: Sequence[str]
 ) -> Dict[str, Any]:
     """The newest answer of each host: its own, or for hosts beyond --limit that of whoever has asked; and what cannot wait for its turn."""
-    found = answers_of(limited[0], variables)
+    found: Answers = {host: {"problem": "unreachable: it was not read", "kept": {}, "lease": None} for host in hosts}
     known = (variables[limited[0]].get("cache_restart_fleet") or {}).get("answers") or {}
     own = {host: answers_of(host, variables) for host in limited}
-    found = dict(known, **dict(found, **{host: one[host] for host, one in own.items() if host in one}))
+    for answers in (known, *own.values(), {host: one[host] for host, one in own.items() if host in one}):
+        found.update(answers)
     return {
-        "answers": {host: found[host] for host in hosts if host in found},
-        "reached": [host for host in hosts if host in found and not str(found[host].get("problem", "")).startswith("unreachable")],
-        "half_done": [host for host in limited if host in found and half_done(found[host], host in waived)],
-        "paused": [host for host in hosts if host not in limited and host in found and found[host]["kept"].get("paused")],
+        "answers": {host: found[host] for host in hosts},
+        "reached": [host for host in hosts if not str(found[host].get("problem", "")).startswith("unreachable")],
+        "half_done": [host for host in limited if half_done(found[host], host in waived)],
+        "paused": [host for host in hosts if host not in limited and found[host]["kept"].get("paused")],
     }
 
 

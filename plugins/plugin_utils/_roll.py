@@ -226,7 +226,8 @@ def may_start(found: Answers, host: str) -> str:
             "%s was the primary when it was stopped, but now %s is: it was not started, because there would be two primaries. Make it a standby"
             " (pg_rewind), and"
             " run the playbook again." % (host, " and ".join(primaries)))
-    others = sorted(one for one, answer in there.items() if one != host and "problem" in answer and not _was_standby(answer))
+    # one whose record alone cannot be read says what it is
+    others = sorted(one for one, answer in there.items() if one != host and "problem" in answer and "in_recovery" not in answer and not _was_standby(answer))
     if others:
         return (
             "%s was the primary when it was stopped, but %s may have been promoted and does not answer: it was not started, because there could be"

@@ -61,7 +61,7 @@ RESTART = """
   become: true
   become_user: postgres
   changed_when: true
-  when: pgfleet_service_state in ['restarted', 'started']
+  when: pgfleet_service_state in ['restarted', 'started'] and comes_back | default(true)
 """
 # A file for each step: a task that is skipped is started too, and would be cut.
 TRAFFIC = """
@@ -154,8 +154,8 @@ class Cut:
         self.took = self.seconds
         self._wait_for_orphans(name)
 
-    def resume(self, *arguments, **variables):
-        self._run(variables, arguments=arguments)
+    def resume(self, *arguments, per_host=None, **variables):
+        self._run(variables, arguments=arguments, per_host=per_host)
         self.took += self.seconds
 
     def restoring(self, host):
@@ -169,10 +169,11 @@ class Cut:
             ).strip() == "1"
         return watch
 
-    def _run(self, variables, watch=None, arguments=(), **environment):
+    def _run(self, variables, watch=None, arguments=(), per_host=None, **environment):
         self._runs += 1
         hosts = {
-            name: {"pgfleet_login_port": one.port, "pgfleet_login_unix_socket": one.socket, "data": one.data} for name, one in self.clusters.items()
+            name: dict({"pgfleet_login_port": one.port, "pgfleet_login_unix_socket": one.socket, "data": one.data}, **(per_host or {}).get(name, {}))
+            for name, one in self.clusters.items()
         }
         self.ansible.set_hosts(hosts, **dict(self.variables(), **variables))
         log, output = (os.path.join(self.directory, "%s.%d" % (what, self._runs)) for what in ("tasks", "output"))

@@ -247,19 +247,22 @@ def test_an_interrupted_run(fleet, cluster, tmp_path, ended, stopped):
 
 
 @thorough
-def test_a_lease_that_is_lost(fleet, cluster, tmp_path):
-    """Somebody else is at work by now: it measures no further, and what it had found stays owed."""
+@pytest.mark.parametrize("released", [False, True])
+def test_a_lease_that_is_lost(fleet, cluster, tmp_path, released):
+    """Somebody else is at work by now, or was meanwhile: it measures no further, and what it had found stays owed."""
     lease, lose, path = tmp_path / "state" / "db1.lease", tmp_path / "lose.py", service(tmp_path, cluster)
     lose.write_text(
         "import json, pathlib\n"
         "lease = pathlib.Path('%s')\n"
-        "lease.write_text(json.dumps(dict(json.loads(lease.read_text()), id='other', owner='alice')))\n" % lease
+        "%s\n" % (lease, "lease.unlink(missing_ok=True)" if released
+                  else "lease.write_text(json.dumps(dict(json.loads(lease.read_text()), id='other', owner='alice')))")
     )
     path.write_text(path.read_text() + "- name: Lose the lease\n  ansible.builtin.command: python3 %s\n  when: pgfleet_service_state == 'started'\n" % lose)
     output, status = fleet.command("pgfleet.cache.cold_test", "-e", "cache_cold_test_repeat=1", "-e", "pgfleet_service_manager=%s" % path)
-    assert status != 0 and "Another run is at work on db1: the lease is held by alice on " in " ".join(output.split()), output
+    said = "The lease of this host was removed." if released else "The lease of this host is now held by alice on "
+    assert status != 0 and said in " ".join(output.split()), output
     assert output.count("TASK [pgfleet.cache.cache_cold_test : Stop PostgreSQL]") == 1, output
-    assert record(tmp_path)["debt"]["for"] == "cold_test" and json.loads(lease.read_text())["owner"] == "alice"
+    assert record(tmp_path)["debt"]["for"] == "cold_test" and (released or json.loads(lease.read_text())["owner"] == "alice")
     output, status = fleet.command("pgfleet.cache.cold_test", "-e", "cache_cold_test_repeat=1", "-e", "pgfleet_take_over=other")
     assert status == 0 and record(tmp_path)["debt"] == {}, output
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
+import subprocess
 
 import pytest
 from cluster import cuts, quick, thorough
@@ -158,6 +160,63 @@ def test_check_foretells_that_a_stopped_primary_is_started(fleet):
     fleet.resume()
     assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
     assert "PostgreSQL was stopped since an interrupted run and was started first." in " ".join(fleet.output.split()), fleet.output
+
+
+def test_the_clients_of_a_primary_that_does_not_come_back(fleet):
+    fleet.reset()
+    fleet.resume(per_host={"db1": {"comes_back": False}}, cache_restart_timeout=3)
+    assert fleet.status != 0 and "PostgreSQL on db1 does not accept connections 3 s after its restart" in " ".join(fleet.output.split()), fleet.output
+    assert fleet.pooler.paused() == [], fleet.output
+    fleet.resume()
+    assert fleet.end() == "finished" and fleet.pooler.paused() == [], fleet.output
+
+
+# As ssh runs a command, until the module restart_info is to run while db1 is up: then, and from then on, the host is not there.
+LOSING = """#!/bin/sh
+for last; do :; done
+case "$last" in
+    *"dd of="*) ;;
+    *AnsiballZ_restart_info.py*) [ ! -e "{data}/postmaster.pid" ] || touch "{lost}" ;;
+esac
+[ ! -e "{lost}" ] || exit 255
+exec sh -c "$last"
+"""
+
+
+def test_a_primary_that_is_lost_while_it_is_started(fleet, tmp_path):
+    """In the middle of a module, when Ansible has a directory there to clean up. Its clients go on, and every host is in the report."""
+    elsewhere = [{"host": "db2", "port": fleet.pooler.port, "socket": fleet.pooler.directory, "database": "postgres"}]
+    fleet.reset()
+    fleet.cut("lost", CUT_SIGNAL="KILL", variables={"cache_restart_pgbouncer": elsewhere}, **HARD["stopped-primary"])
+    assert fleet.pooler.paused() == ["postgres"]
+    losing, lost = tmp_path / "ssh", tmp_path / "lost"
+    losing.write_text(LOSING.format(data=fleet.clusters["db1"].data, lost=lost))
+    losing.chmod(0o755)
+    ssh = {"ansible_connection": "ssh", "ansible_ssh_executable": str(losing), "ansible_ssh_transfer_method": "piped", "ansible_pipelining": False}
+    fleet.resume(per_host={"db1": ssh}, cache_restart_pgbouncer=elsewhere)
+    assert lost.exists() and fleet.status != 0, fleet.output
+    assert fleet.pooler.paused() == [], fleet.output
+    assert re.search(r"db1 +\S+ +failed .*unreachable: ", fleet.output), fleet.output
+    fleet.resume(cache_restart_pgbouncer=elsewhere)
+    assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
+
+
+def test_a_host_without_a_lease_keeps_nobody_else_down(fleet):
+    """The primary is started and its clients go on, although nothing can be recorded on the standby."""
+    state = os.path.join(fleet.directory, "readonly")
+    os.mkdir(state)
+    fleet.reset()
+    fleet.cut("unleased", CUT_SIGNAL="KILL", **HARD["stopped-primary"])
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "pgfleet", state], check=True)
+    try:
+        fleet.resume(per_host={"db2": {"pgfleet_state_directory": state}})
+        assert fleet.status != 0 and "Read-only file system" in fleet.output, fleet.output
+        assert fleet.pooler.paused() == [], fleet.output
+        assert fleet._up(fleet.clusters["db1"]), fleet.output
+    finally:
+        subprocess.run(["umount", state], check=True)
+    fleet.resume()
+    assert fleet.end() == "finished", fleet.output
 
 
 @thorough

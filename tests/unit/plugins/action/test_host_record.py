@@ -74,12 +74,13 @@ def test_a_run_has_one_lease(action):
 
 def test_a_lease_of_another(action):
     action.records._store("db1.lease", LIVING)
-    for state in ("leased", "held"):
+    for state in ("leased", "free"):
         found = action.do(state)
         assert found["failed"] and found["msg"].startswith("Another run is at work on db1: the lease is held by bob on another"), state
-    assert action.do("written", event="begin", facts={"roll": "9"})["msg"].startswith("The lease of this host is now held by bob")
+    for arguments in ({"state": "held"}, {"state": "written", "event": "begin", "facts": {"roll": "9"}}):
+        assert action.do(**arguments)["msg"].startswith("The lease of this host is now held by bob")
     assert action.records.read("db1") == {"record": None, "lease": LIVING, "fault": ""}
-    assert "failed" not in action.do("held", take_over=LIVING["id"])
+    assert "failed" not in action.do("free", take_over=LIVING["id"])
     assert "taken over the lease of bob" in action.do("leased", take_over=LIVING["id"])["remark"] and action.lease()["owner"] != "bob"
 
 
@@ -87,7 +88,7 @@ def test_leases_of_runs_that_have_ended(action):
     """Also of one server under two names; nobody has to say so."""
     for name, number in (("db1", 1), ("other", 2)):
         action.records._store(name + ".lease", dict(_lease.mine(), id="run-%d" % number, pid=1 << 22, data_directory="/data"))
-    assert "failed" not in action.do("held")
+    assert "failed" not in action.do("free") and action.do("held")["failed"]
     found = action.do("leased", data_directory="/data")
     assert "failed" not in found and found["remark"] and [one["id"] for one in action.records.leases()] == [_lease.mine()["id"]]
     assert action.do("leased", data_directory="/data")["remark"] == "", "it is ours already"

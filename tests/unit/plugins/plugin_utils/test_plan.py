@@ -59,7 +59,9 @@ def test_gathered():
     # it has asked again since
     later = dict(given, db1={"cache_restart_fleet": found, "cache_restart_answers": registered({"db1": {"started": 5, "kept": {}}})})
     assert [one["started"] for one in _plan.gathered(HOSTS, ["db1", "db2"], later, [])["answers"].values()] == [5, 4, 3]
-    assert _plan.gathered(HOSTS, ["db1"], {host: {} for host in HOSTS}, []) == {"answers": {}, "reached": [], "half_done": [], "paused": []}
+    # who has not answered may be a primary: it is in the plan, and has no lease
+    nobody = _plan.gathered(HOSTS, ["db1"], {host: {} for host in HOSTS}, [])
+    assert [one["problem"] for one in nobody["answers"].values()] == ["unreachable: it was not read"] * 3 and nobody["reached"] == []
 
 
 def test_what_cannot_wait():
