@@ -70,6 +70,31 @@ options:
       - Seconds to wait.
     type: int
     default: 60
+  check:
+    description:
+      - Also check that the host can be restarted. RV(answer.problem) is the first thing that is in the way.
+    type: dict
+    suboptions:
+      snapshot:
+        description:
+          - Name of the snapshot that will be taken.
+        type: str
+        required: true
+      min_residency:
+        description:
+          - Percent of what is resident that there has to be memory for.
+        type: float
+        required: true
+      min_free:
+        description:
+          - Free space that the file systems of the data directory and of pg_wal must have, a size.
+        type: str
+        required: true
+      replaced:
+        description:
+          - Values of the options of the restore that the rolling restart sets; one that is not empty is given with C(-e), and is refused.
+        type: dict
+        default: {}
 attributes:
   check_mode:
     support: full
@@ -95,6 +120,11 @@ msg:
   returned: always
   type: str
   sample: The server answers.
+saved:
+  description: What the snapshot would hold; empty without O(check).
+  returned: always
+  type: str
+  sample: Would save 412 MiB that are cached now as 'restart'.
 answer:
   description: The state of the host.
   returned: always
@@ -190,7 +220,7 @@ answer:
 from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pgfleet.cache.plugins.module_utils import _restart_info
+from ansible_collections.pgfleet.cache.plugins.module_utils import _restart_check, _restart_info
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session, connect, module_argument_spec
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
@@ -204,15 +234,22 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     def login() -> Session:
         return connect(params)
 
-    problem = ""
+    problem, saved, warnings = "", "", []
     if params["restarted_since"] is not None:
         problem = _restart_info.wait_restarted(login, params["name"], params["restarted_since"], params["timeout"])
     elif params["replayed"] is not None:
         problem = _restart_info.wait_replayed(login, params["name"], params["replayed"], params["primary"], params["timeout"])
     found = _restart_info.read(login, params["directory"], params["name"], params["waived"], params["roll"], params["abort"])
+    problem = problem or found.get("problem", "")
+    if params["check"] and not problem:
+        try:
+            snapshot = _restart_check.check(login, params["name"], params["login_db"], found, params["check"])
+            saved, warnings = snapshot["msg"], snapshot["warnings"]
+        except ResidencyError as error:
+            problem = str(error)
     if problem:
         found["problem"] = problem
-    return {"changed": False, "answer": found, "msg": found.get("problem") or "The server answers."}
+    return {"changed": False, "answer": found, "saved": saved, "msg": problem or "The server answers.", "warnings": warnings}
 
 
 def main() -> None:
@@ -228,10 +265,19 @@ def main() -> None:
             replayed={"type": "int"},
             primary={"type": "str", "default": "the primary"},
             timeout={"type": "int", "default": 60},
+            check={
+                "type": "dict",
+                "options": {
+                    "snapshot": {"type": "str", "required": True},
+                    "min_residency": {"type": "float", "required": True},
+                    "min_free": {"type": "str", "required": True},
+                    "replaced": {"type": "dict", "default": {}},
+                },
+            },
         ),
         supports_check_mode=True,
     )
-    finish(module, run, {"changed": False, "answer": {}})
+    finish(module, run, {"changed": False, "answer": {}, "saved": ""})
 
 
 if __name__ == "__main__":

@@ -15,12 +15,6 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._printable import pr
 
 Answers = Dict[str, Dict[str, Any]]
 
-REPLACED = {
-    "cache_warmup_snapshot": "the snapshot to restore is the one taken before the restart (cache_restart_snapshot).",
-    "cache_warmup_min_residency": "the gate is cache_restart_min_residency.",
-    "cache_warmup_max_age": "the snapshot is new.",
-}
-
 
 def identifier(answer: Mapping[str, Any]) -> str:
     """Of the cluster of this host, from its answer or else its record; empty if neither has it."""
@@ -87,37 +81,6 @@ def anybody_out(hosts: Sequence[str], found: Answers) -> bool:
     return any(found.get(host, {}).get("kept", {}).get("out") for host in hosts)
 
 
-def in_the_way(
-    host: str, me: Mapping[str, Any], info: Mapping[str, Any], server: Mapping[str, Any], room: Sequence[str],
-    min_residency: Any, min_free: Any, replaced: Mapping[str, Any],
-) -> str:
-    """Why this host itself cannot be restarted; empty if it can.
-
-    ``replaced`` are the variables that the role sets to others, and in a test to nothing: extra variables go before them.
-    """
-    for name, other in REPLACED.items():
-        if replaced[name] != "":
-            return "%s is given with -e and would override what the rolling restart sets. Remove it: %s" % (name, other)
-    if server.get("job") is not None and not (me.get("kept") or {}).get("debt"):  # of an earlier run of this roll it may be the restore
-        return "Restore job %d is running on %s: wait until it ends, or stop it with SELECT residency_cancel(%d)." % (
-            server["job"], host, server["job"])
-    memory = server["bytes"]
-    total = info["total"]
-    resident = (total["in_page_cache"] + total["in_shared_buffers"] - total["in_both"]) * 8192
-    if resident * float(min_residency) / 100 > memory:
-        return (
-            "%s are resident, but there is memory for only %s of page cache: cache_restart_min_residency (%s %%) cannot be reached after a restart."
-            " Give %s more memory, or lower it." % (bytes_to_human(resident), bytes_to_human(memory), min_residency, host)
-        )
-    free = min(map(int, room), default=0)
-    if free < human_to_bytes(min_free):
-        return (
-            "The file system of %s or its pg_wal has %s free, less than cache_restart_min_free (%s). Free some space for the snapshot and for the WAL"
-            " that is kept while a standby restarts." % (printable(me["data_directory"], 300), bytes_to_human(free), min_free)
-        )
-    return ""
-
-
 def preview(host: str, variables: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     """The report of --check for a host."""
     answer = (plan.get("answers") or {}).get(host) or {}
@@ -138,8 +101,8 @@ def _preview(host: str, variables: Mapping[str, Any], plan: Mapping[str, Any], a
             return "Already restarted: would only be restored from %s." % debt if steps["restore"] else "Would be put back into traffic."
         if not steps["save"]:
             return "Not as warm as before: would be restarted and then restored from %s." % debt
-    saved = variables.get("__cache_restart_saved")
-    return printable(saved.get("msg") or "") if isinstance(saved, Mapping) else ""
+    asked = (variables.get("cache_restart_answers") or {}).get("results") or [{}]
+    return printable(asked[0].get("saved") or "")
 
 
 def roles_changed(found: Answers, host: str, primary: str) -> str:

@@ -209,41 +209,12 @@ def test_what_was_done_in_another_roll_is_left():
     assert _roll.left(["db2"], variables) == ["db2"]
 
 
-NOTHING = {"cache_warmup_snapshot": "", "cache_warmup_min_residency": "", "cache_warmup_max_age": ""}
-TOTAL = {"total": {"in_page_cache": 1000, "in_shared_buffers": 500, "in_both": 300}}
-
-
-@pytest.mark.parametrize(
-    ("changed", "begins"),
-    [
-        ({}, ""),
-        ({"server": {"bytes": 8000000, "job": None}},
-         "9.38 MB are resident, but there is memory for only 7.63 MB of page cache: cache_restart_min_residency (90 %)"),
-        ({"server": {"bytes": 1 << 30, "job": 7}},
-         "Restore job 7 is running on db1: wait until it ends, or stop it with SELECT residency_cancel(7)."),
-        ({"server": {"bytes": 1 << 30, "job": 7}, "me": {"data_directory": "/data", "kept": {"debt": DEBT}}}, ""),
-        ({"server": {"bytes": 8000000, "job": None}, "min_residency": "50"}, ""),
-        ({"room": ["1000", "900"]}, "The file system of /data or its pg_wal has 900.00 Bytes free, less than cache_restart_min_free (1MB)"),
-        ({"room": ["1048576", "1048576"]}, ""),
-        ({"replaced": dict(NOTHING, cache_warmup_snapshot="warm")}, "cache_warmup_snapshot is given with -e and would override"),
-        ({"replaced": dict(NOTHING, cache_warmup_min_residency=50)}, "cache_warmup_min_residency is given with -e and would override"),
-    ],
-)
-def test_in_the_way(changed, begins):
-    given = dict(
-        {"me": {"data_directory": "/data"}, "info": TOTAL,
-         "server": {"bytes": 1 << 30, "job": None},
-         "room": ["2000000", "2000000"], "min_residency": 90, "min_free": "1MB", "replaced": NOTHING}, **changed)
-    said = _roll.in_the_way("db1", **given)
-    assert said.startswith(begins) and bool(said) is bool(begins), said
-
-
 def test_preview():
     saved = {"msg": "Would save 12 MB that are cached now as 'restart'."}
     planned = {"primary": "db1", "last": "db1", "done": ["db3"], "roll": "9", "abort": False}
 
     def preview(host="db2", plan=None, **kept):
-        return _roll.preview(host, {"__cache_restart_saved": saved}, dict(plan or planned, answers=fleet(**{host: kept})))
+        return _roll.preview(host, {"cache_restart_answers": {"results": [{"saved": saved["msg"]}]}}, dict(plan or planned, answers=fleet(**{host: kept})))
 
     assert preview() == saved["msg"]
     assert preview(roll="9", state="restarting", before=STARTED) == saved["msg"]
@@ -256,7 +227,7 @@ def test_preview():
     assert _roll.preview("db3", {}, planned) == "Already restarted and warm: would not be restarted again."
     assert preview("db1", plan=dict(planned, last="")) == ""
     for answers in ({}, {"db2": {"problem": "no", "kept": {}}}):
-        assert _roll.preview("db2", {"__cache_restart_saved": saved}, dict(planned, answers=answers)) == saved["msg"]
+        assert _roll.preview("db2", {"cache_restart_answers": {"results": [{"saved": saved["msg"]}]}}, dict(planned, answers=answers)) == saved["msg"]
 
 
 @pytest.mark.parametrize(
