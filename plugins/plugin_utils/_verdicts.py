@@ -44,7 +44,7 @@ RESULTS = {
 def verdict(host: str, variables: Mapping[str, Any], playbook: str) -> Dict[str, Any]:
     """``verdict`` and ``message`` of one host, and its ``result`` without what Ansible adds."""
     result = variables.get(RESULTS[playbook])
-    begun = result is not None or (playbook == "rolling_restart" and variables.get("pgfleet_begun"))
+    begun = result is not None or (playbook == "rolling_restart" and variables.get("cache_restart_given"))
     result = result if isinstance(result, Mapping) and not result.get("skipped") else {}
     if playbook == "rolling_restart":
         result = _roll.record_of(host, {host: variables}, variables.get("cache_restart_fleet") or {})

@@ -82,10 +82,27 @@ def test_only_what_is_recorded_is_served():
     assert _pending.recorded(record, "traffic", ways) == ([dict(ways[0], places=[ways[0]["places"][1]])], [])
 
 
+@pytest.mark.parametrize(("record", "way", "standby", "goes_out", "files"), [
+    ({}, "save restart restore", True, True, "snapshot may_go_out out restart replay gate back"),
+    ({}, "save restart restore", True, False, "snapshot restart replay gate"),
+    ({}, "save restart restore", False, True, "snapshot may_go_out out restart may_go_in in gate"),
+    ({}, "save restart restore", False, False, "snapshot restart may_go_in gate"),
+    ({"out": True, "debt": {"for": "roll"}}, "restart restore", True, True, "may_go_out still_out out restart replay gate back"),
+    ({"out": True, "debt": {"for": "roll"}}, "restore again", True, True, "still_out out again replay gate back"),
+    ({"out": True, "debt": {"for": "roll"}}, "restore again", False, False, "again may_go_in in gate"),
+    ({"out": False, "debt": {"for": "play"}}, "restore", True, True, "restore_only"),
+    ({"out": True}, "", True, False, "back"),
+    ({}, "", True, False, ""),
+])
+def test_files(record, way, standby, goes_out, files):
+    steps = {name: name in way.split() for name in ("save", "restart", "restore", "again")}
+    assert _steps.files(record, steps, standby, goes_out) == files.split()
+
+
 # Which variable has the places of each step that changes traffic
 CHANGED = {
-    "out.yml": ("out", "__cache_restart_back"), "still_out.yml": ("out", "__cache_restart_back_in"), "in.yml": ("in", "__cache_restart_back"),
-    "pause.yml": ("out", "__cache_restart_waits"), "resume.yml": ("in", "__cache_restart_waits"),
+    "out.yml": ("out", "__cache_restart_back"), "out_again.yml": ("out", "__cache_restart_back_in"), "in.yml": ("in", "__cache_restart_back"),
+    "paused.yml": ("out", "__cache_restart_waits"), "resume.yml": ("in", "__cache_restart_waits"),
 }
 
 

@@ -35,7 +35,7 @@ def test_verdict(variables, verdict, message):
 
 
 ROLL = {
-    "pgfleet_failure": "", "pgfleet_begun": True, "cache_restart_fleet": {"roll": "9", "primary": "db1"},
+    "pgfleet_failure": "", "cache_restart_given": {"cache_restart_primary": "in_place"}, "cache_restart_fleet": {"roll": "9", "primary": "db1"},
     "cache_restart_result": {"record": {"roll": "9", "state": "done"}},
 }
 KEPT = {"db1": {"kept": {"roll": "9", "state": "done"}}}
@@ -52,7 +52,7 @@ KEPT = {"db1": {"kept": {"roll": "9", "state": "done"}}}
         (dict(ROLL, cache_restart_result={}, cache_restart_given={"cache_restart_primary": "skip"}), "done", ""),
         (dict(ROLL, cache_restart_result={}, cache_restart_given={"cache_restart_primary": "skip"}, cache_restart_fleet={"primary": "db2"}), "not_begun",
          "not started: another host has failed"),
-        (dict(ROLL, cache_restart_result=None, pgfleet_begun=False), "not_run", NOTHING),
+        (dict(ROLL, cache_restart_result=None, cache_restart_given={}), "not_run", NOTHING),
     ],
 )
 def test_verdict_of_a_roll(variables, verdict, message):
