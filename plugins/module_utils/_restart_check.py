@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import Any, Callable, Dict, Mapping
 
 from ansible.module_utils.common.text.formatters import bytes_to_human, human_to_bytes
-from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _residency_snapshot, _states
+from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _next_start, _residency_snapshot, _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, attach_extension
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
@@ -50,6 +50,7 @@ def check(connect: Callable[[], Session], host: str, database: str, answer: Mapp
     debt = answer["kept"]["debt"] if _states.owes(answer["kept"], answer["started"]) else {}
     with closing(connect()) as session:
         attach_extension(session)
+        _next_start.check(session, host, answer)
         if debt:
             _check_debt(session, host, debt)
         snapshot = _residency_snapshot.take(session, wanted["snapshot"], _residency_snapshot.KEEP, False, check_mode=True)

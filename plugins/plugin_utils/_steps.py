@@ -22,18 +22,24 @@ def thin(snapshot: Mapping[str, Any]) -> List[str]:
     return ["The snapshot before the restart is thin: only %s were cached." % bytes_to_human(snapshot["wanted"] * 8192)]
 
 
-def files(record: Mapping[str, Any], way: Mapping[str, bool], standby: bool, goes_out: bool) -> List[str]:
-    """The task files that are left for a host, in their order, without ``.yml``; ``way`` is _states.way()'s, ``goes_out`` whether it leaves traffic."""
+def files(record: Mapping[str, Any], way: Mapping[str, bool], standby: bool, goes_out: bool, pooled: bool) -> List[str]:
+    """The task files that are left for a host, in their order, without ``.yml``.
+
+    ``way`` is _states.way()'s, ``goes_out`` says whether it leaves traffic, and ``pooled`` whether its clients are paused meanwhile.
+    """
     restart, out = way["restart"], bool(record.get("out"))
-    again = ["again"] if way["again"] else []
     if goes_out and not restart and not out:
-        return [*again, "restore_only"]
+        return [*(["restarted"] if way["again"] else []), "restore_only"]
     leaves = [*(["may_go_out"] if restart else []), *(["still_out"] if out else []), "out"] if goes_out else []
-    steps = [*(["snapshot"] if way["save"] else []), *leaves, *(["restart"] if restart else []), *again]
+    steps = [*(["snapshot"] if way["save"] else []), *leaves]
+    if restart:
+        steps += ["stop", "paused" if pooled else "server"]
+    if restart or way["again"]:
+        steps.append("restarted")
     if standby and way["restore"]:
         steps.append("replay")
     if not standby:  # its clients wait: it goes back before it is warm
-        steps += [*(["may_go_in"] if restart or again else []), *(["in"] if out or goes_out else [])]
+        steps += [*(["may_go_in"] if restart or way["again"] else []), *(["in"] if out or goes_out else [])]
     if way["restore"] and (way["save"] or record.get("debt")):
         steps.append("gate")
     return [*steps, *(["back"] if standby and (out or goes_out) else [])]

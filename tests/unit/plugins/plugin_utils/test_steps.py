@@ -83,20 +83,20 @@ def test_only_what_is_recorded_is_served():
 
 
 @pytest.mark.parametrize(("record", "way", "standby", "goes_out", "files"), [
-    ({}, "save restart restore", True, True, "snapshot may_go_out out restart replay gate back"),
-    ({}, "save restart restore", True, False, "snapshot restart replay gate"),
-    ({}, "save restart restore", False, True, "snapshot may_go_out out restart may_go_in in gate"),
-    ({}, "save restart restore", False, False, "snapshot restart may_go_in gate"),
-    ({"out": True, "debt": {"for": "roll"}}, "restart restore", True, True, "may_go_out still_out out restart replay gate back"),
-    ({"out": True, "debt": {"for": "roll"}}, "restore again", True, True, "still_out out again replay gate back"),
-    ({"out": True, "debt": {"for": "roll"}}, "restore again", False, False, "again may_go_in in gate"),
+    ({}, "save restart restore", True, True, "snapshot may_go_out out stop server restarted replay gate back"),
+    ({}, "save restart restore", True, False, "snapshot stop server restarted replay gate"),
+    ({}, "save restart restore", False, True, "snapshot may_go_out out stop paused restarted may_go_in in gate"),
+    ({}, "save restart restore", False, False, "snapshot stop paused restarted may_go_in gate"),
+    ({"out": True, "debt": {"for": "roll"}}, "restart restore", True, True, "may_go_out still_out out stop server restarted replay gate back"),
+    ({"out": True, "debt": {"for": "roll"}}, "restore again", True, True, "still_out out restarted replay gate back"),
+    ({"out": True, "debt": {"for": "roll"}}, "restore again", False, False, "restarted may_go_in in gate"),
     ({"out": False, "debt": {"for": "play"}}, "restore", True, True, "restore_only"),
     ({"out": True}, "", True, False, "back"),
     ({}, "", True, False, ""),
 ])
 def test_files(record, way, standby, goes_out, files):
     steps = {name: name in way.split() for name in ("save", "restart", "restore", "again")}
-    assert _steps.files(record, steps, standby, goes_out) == files.split()
+    assert _steps.files(record, steps, standby, goes_out, pooled=not standby) == files.split()
 
 
 # Which variable has the places of each step that changes traffic

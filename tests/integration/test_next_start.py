@@ -1,0 +1,87 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A rolling restart of servers that would not start again with their files as they are now: nothing is stopped, and each is named with its remedy."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+
+import pytest
+from cluster import thorough
+from test_rolling_restart import clusters, fleet, says  # noqa: F401
+
+CONF, HBA, IDENT = "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"
+
+
+@contextmanager
+def added(one, name, text):
+    """While it lasts, the file of this cluster ends with this text."""
+    path = os.path.join(one.data, name)
+    with open(path) as file:
+        before = file.read()
+    with open(path, "a") as file:
+        file.write(text + "\n")
+    try:
+        yield path, before.count("\n") + 1
+    finally:
+        with open(path, "w") as file:
+            file.write(before)
+
+
+def test_each_fault_is_named_before_anything_is_stopped(fleet, clusters):  # noqa: F811
+    before = fleet.started()
+    with added(clusters["db1"], CONF, "shared_buffers = 128XB") as (conf, line), \
+            added(clusters["db2"], CONF, "max_connections = 20\nmax_wal_senders = 5"), added(clusters["db3"], HBA, "local all all nonsense") as (hba, at):
+        for arguments in (["--check"], []):
+            output, status = fleet.run(*arguments)
+            assert status != 0
+            says(output, 'PostgreSQL on db1 would not start again: invalid value for parameter "shared_buffers": "128XB" (%s line %d).' % (conf, line))
+            says(output, "PostgreSQL on db2 would not start again: max_connections would be 20, and is 100 on its primary; max_wal_senders would be 5,"
+                 " and is 10 on its primary. A standby with less does not start: raise it here, or restart the primary with its new value first")
+            says(output, "PostgreSQL on db3 would not start again: %s line %d: invalid authentication method \"nonsense\". Correct it first." % (hba, at))
+    assert fleet.started() == before
+    output, status = fleet.run("--check")
+    assert status == 0, output
+
+
+@thorough
+@pytest.mark.parametrize("name, text, message", [
+    (CONF, "no equals sign here", "syntax error in file \"*\" line *, near token \"sign\". Correct it first."),
+    (CONF, "shared_preload_libraries = 'pg_residency, nowhere'",
+     "shared_preload_libraries has nowhere, and there is no */nowhere.so: install its package, or remove it from the setting."),
+    (CONF, "ssl = on\nssl_key_file = '/nowhere/server.key'\nssl_cert_file = '/etc/hostname'",
+     "ssl_key_file is /nowhere/server.key, which cannot be read: No such file or directory. Restore the file, or set ssl to off."),
+    (CONF, "ssl = on\nssl_key_file = '/etc/hostname'\nssl_cert_file = '/etc/hostname'",
+     "others than its owner have access to /etc/hostname (ssl_key_file), which the server refuses: run chmod 0600 on it."),
+    (IDENT, "map /( x", "*pg_ident.conf line *: invalid regular expression"),
+], ids=["syntax", "library", "certificate", "key", "ident"])
+def test_siblings(fleet, clusters, name, text, message):  # noqa: F811
+    before = fleet.started()
+    with added(clusters["db1"], name, text):
+        output, status = fleet.run()
+    assert status != 0 and fleet.started() == before
+    says(output, "PostgreSQL on db1 would not start again: " + message)
+
+
+@thorough
+def test_the_primary_first(fleet, clusters):  # noqa: F811
+    """The order that works: the primary takes the lower value, its standbys replay that, and may have it too."""
+    lower = "max_connections = 50"
+    with added(clusters["db1"], CONF, lower), added(clusters["db2"], CONF, lower), added(clusters["db3"], CONF, lower):
+        before = fleet.started()
+        output, status = fleet.run()
+        assert status != 0 and fleet.started() == before
+        says(output, "PostgreSQL on db2 would not start again: max_connections would be 50, and is 100 on its primary.")
+        output, status = fleet.run("--limit", "db1")
+        assert status == 0, output
+        output, status = fleet.run()
+        assert status == 0, output
+        assert all(before[name] != started for name, started in fleet.started().items())
+        assert all(one.sql("SHOW max_connections") == "50" for one in clusters.values())
+    for name in ("db2", "db3", "db1"):  # as before, standbys first: they may have more than the primary
+        clusters[name].stop("fast")
+        clusters[name].start()
