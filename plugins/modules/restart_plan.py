@@ -104,6 +104,11 @@ batches:
   type: list
   elements: list
   sample: [[db2], [db3]]
+switchover:
+  description: The primary, if it is switched over before its restart; otherwise empty.
+  returned: with O(state=planned)
+  type: str
+  sample: ""
 last:
   description: The primary, if it is restarted; else empty.
   returned: with O(state=planned)

@@ -92,7 +92,8 @@ def planned(
         _unread(hosts, found) or _waived(hosts, waived) or _disagreement(limited, variables) or _several(hosts, found) or one["problem"]
         or _forgotten(limited, found, variables, waived)
     )
-    return dict(there, **dict(one, problem=problem, steps=[*one["batches"], *([[one["last"]]] if one["last"] else [])]))
+    switched = one["last"] if options["primary"] == "switchover" and not one["abort"] else ""
+    return dict(there, **dict(one, problem=problem, switchover=switched, steps=[*one["batches"], *([[one["last"]]] if one["last"] else [])]))
 
 
 def _as_started(found: Answers, host: str, limited: bool) -> Dict[str, Any]:

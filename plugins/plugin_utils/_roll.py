@@ -53,6 +53,11 @@ def restarted(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) 
     return [host for host in hosts if host in fleet.get("done", ()) or record_of(host, variables, fleet).get("state") == "done"]
 
 
+def failed(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], run: Sequence[str], there: Sequence[str]) -> List[str]:
+    """The hosts that have failed, and those of this ``run`` that were lost: they are no longer ``there``."""
+    return [host for host in hosts if variables[host].get("pgfleet_failure") or (host in run and host not in there)]
+
+
 def left(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
     """The hosts that this roll has yet to restart; a primary that is to be skipped is none."""
     there = restarted(hosts, variables)

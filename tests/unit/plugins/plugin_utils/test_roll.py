@@ -202,6 +202,12 @@ def test_what_is_left():
     assert _roll.left(HOSTS, {host: {} for host in HOSTS}) == HOSTS
 
 
+def test_failed():
+    variables = {"db1": {"pgfleet_failure": ""}, "db2": {"pgfleet_failure": "no"}, "db3": {}, "db4": {"pgfleet_failure": ""}}
+    assert _roll.failed(HOSTS, variables, HOSTS, HOSTS) == ["db2"]
+    assert _roll.failed(HOSTS, variables, ["db1", "db2", "db4"], ["db1", "db2"]) == ["db2", "db4"], "db3 is beyond --limit"
+
+
 def test_what_was_done_in_another_roll_is_left():
     """A run writes the record of a host also before its plan: when it resumes its clients, or waives what it owes."""
     variables = {
