@@ -10,8 +10,18 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-MANAGERS = {"patroni": "Patroni", "repmgrd": "repmgr", "pacemakerd": "Pacemaker"}
-_SUPERVISORS = r"patroni|repmgr|pacemaker|supervis|runsv"  # whose child a postmaster is
+# Each with how it is named where it is started, as a program or as a module of Python, and with its own way to restart PostgreSQL
+MANAGERS = {
+    "Patroni": ("patroni", "patronictl restart"),
+    "repmgr": ("repmgrd", "repmgr node service --action=restart"),
+    "Pacemaker": ("pacemakerd", "pcs resource restart"),
+    "pg_auto_failover": ("pg_autoctl", "pg_autoctl enable maintenance, then a restart"),
+    "Stolon": ("stolon-keeper", "stolonctl, which restarts what a change of its specification needs"),
+    "EDB Failover Manager": (r"java .*(?:/EFM-|com\.enterprisedb\.efm\.)\S*", "efm stop-cluster, then a restart"),
+    "CloudNativePG": ("manager instance run", "kubectl cnpg restart"),
+}
+_PYTHON = r"(?:\S*python\S*(?: -[WX] \S+| -\S+)* )?"
+_SUPERVISORS = r"patroni|repmgr|pacemaker|pg_autoctl|stolon|supervis|runsv"  # whose child a postmaster is
 
 
 def is_supervisor(name: str) -> bool:
@@ -26,11 +36,8 @@ def _manager(processes: str, user: str) -> Optional[str]:
     Nor do those of users other than root and the cluster's: anybody may give a process any name.
     """
     own = re.search(r"(?m)^ *([0-9]+) +root +ps -e -ww -o pidns=", processes)
-    found = re.search(
-        r"(?m)^ *(?:-|%s) +(?:root|%s) +(?:\S*python\S* )?(?:\S*/)?(patroni|repmgrd|pacemakerd)(?= |$)" % (own.group(1) if own else "-", re.escape(user)),
-        processes,
-    )
-    return MANAGERS[found.group(1)] if found else None
+    begins = r"(?m)^ *(?:-|%s) +(?:root|%s) +%s(?:\S*/)?" % (own.group(1) if own else "-", re.escape(user), _PYTHON)
+    return next((name for name, (program, dummy) in MANAGERS.items() if re.search("%s(?:%s)(?= |$)" % (begins, program), processes)), None)
 
 
 def managed(processes: str, user: str, host: str) -> str:
@@ -40,4 +47,4 @@ def managed(processes: str, user: str, host: str) -> str:
         return ""
     return (
         "%s runs on %s, and may treat a restart as a failure and promote a standby. There is no adapter for it. Restart with its own tools"
-        " (patronictl restart, repmgr node service, pcs), with a snapshot before and a warm-up after it." % (found, host))
+        " (%s), with a snapshot before and a warm-up after it." % (found, host, MANAGERS[found][1]))

@@ -35,6 +35,7 @@ SELECT r.in_recovery, s.system_identifier::text AS system_identifier,
        CASE WHEN r.in_recovery THEN pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0')
             ELSE pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') END::bigint AS lsn,
        CASE WHEN r.in_recovery THEN pg_is_wal_replay_paused() ELSE false END AS paused,
+       CASE WHEN r.in_recovery THEN nullif(current_setting('recovery_min_apply_delay'), '0') END AS delay,
        coalesce((SELECT max(status) FROM pg_stat_wal_receiver WHERE status = 'streaming'),
                 CASE WHEN current_setting('restore_command') <> '' THEN 'archive' ELSE 'none' END) AS receiver
 FROM pg_control_system() AS s, (SELECT pg_is_in_recovery()) AS r(in_recovery)"""
@@ -105,7 +106,7 @@ def wait_restarted(connect: Callable[[], Any], host: str, before: int, seconds: 
 
 
 def wait_replayed(connect: Callable[[], Any], host: str, target: int, primary: str, seconds: int) -> str:
-    """Wait until a standby has replayed ``target``, in bytes, of its ``primary``. Return why it has not. Paused replay ends the wait at once."""
+    """Wait until a standby has replayed ``target``, in bytes, of its ``primary``. Return why it has not. Paused and delayed replay end the wait at once."""
     def look() -> Optional[str]:
         try:
             row = server(connect)
@@ -117,6 +118,9 @@ def wait_replayed(connect: Callable[[], Any], host: str, target: int, primary: s
         behind = "it is %s behind. " % bytes_to_human(max(0, target - row["lsn"]))
         if row["paused"]:
             raise ResidencyError(says + behind + "Replay is paused: run SELECT pg_wal_replay_resume().")
+        if row["delay"]:
+            raise ResidencyError(says + behind + "It replays WAL %s late by design (recovery_min_apply_delay): leave it out of target, or set that to 0."
+                                 % printable(row["delay"], 30))
         if row["receiver"] != "streaming":
             return "%safter %d s %sIt receives no WAL: check its primary_conninfo and its log." % (says, seconds, behind)
         return "%safter %d s %sIt receives WAL but replays it slowly: wait, or raise cache_restart_replay_timeout." % (says, seconds, behind)

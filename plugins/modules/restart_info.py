@@ -58,7 +58,7 @@ options:
     type: int
   replayed:
     description:
-      - Wait until the standby has replayed this WAL position, in bytes. Paused replay ends the wait at once.
+      - Wait until the standby has replayed this WAL position, in bytes. Paused and delayed replay end the wait at once.
     type: int
   primary:
     description:
@@ -180,6 +180,11 @@ answer:
       returned: if the server answers
       type: bool
       sample: false
+    delay:
+      description: The recovery_min_apply_delay of a standby; null without one.
+      returned: if the server answers
+      type: str
+      sample: null
     receiver:
       description: V(streaming), V(archive) with a restore_command, or V(none).
       returned: if the server answers

@@ -106,7 +106,7 @@ def _as_started(found: Answers, host: str, limited: bool) -> Dict[str, Any]:
     server = dict({"standby": False, "version_num": 0, "cluster_name": ""}, **(kept.get("server") or {}))
     return dict(
         known, stopped=True, in_recovery=server["standby"], version_num=server["version_num"], cluster_name=server["cluster_name"], started=0, lsn=0,
-        system_identifier=_states.identifier(kept), paused=False, receiver="streaming", extension="", schema="", data_directory="", pid=0)
+        system_identifier=_states.identifier(kept), paused=False, delay=None, receiver="streaming", extension="", schema="", data_directory="", pid=0)
 
 
 def _forgotten(hosts: Sequence[str], found: Answers, variables: Mapping[str, Mapping[str, Any]], waived: Sequence[str]) -> str:

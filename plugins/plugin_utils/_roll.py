@@ -163,6 +163,8 @@ def _why_not(answer: Mapping[str, Any], primary: Mapping[str, Any], max_lag: int
         return "is not as warm as it was before its restart"
     if answer["paused"]:
         return "has replay paused: run SELECT pg_wal_replay_resume()"
+    if answer["delay"]:
+        return "replays WAL %s late by design (recovery_min_apply_delay)" % printable(answer["delay"], 30)
     if answer["receiver"] not in ("streaming", "archive"):
         return "receives no WAL"
     if primary["lsn"] - answer["lsn"] > max_lag:

@@ -68,6 +68,25 @@ def test_siblings(fleet, clusters, name, text, message):  # noqa: F811
 
 
 @thorough
+def test_a_standby_that_is_late_by_design(fleet, clusters):  # noqa: F811
+    """It would never catch up: said at once, and not after cache_restart_replay_timeout."""
+    late, primary = clusters["db3"], clusters["db1"]
+    try:
+        late.sql("ALTER SYSTEM SET recovery_min_apply_delay = '1h'")
+        late.sql("SELECT pg_reload_conf()")
+        primary.sql("CREATE TABLE late ()")
+        before = fleet.started()
+        output, status = fleet.run(cache_restart_replay_timeout=600)
+        assert status != 0 and fleet.started() == before
+        says(output, "db3 has not caught up with db1: it is * behind. It replays WAL 1h late by design (recovery_min_apply_delay): leave it out of target,"
+             " or set that to 0.")
+    finally:
+        late.sql("ALTER SYSTEM RESET recovery_min_apply_delay")
+        late.sql("SELECT pg_reload_conf()")
+        primary.sql("DROP TABLE IF EXISTS late")
+
+
+@thorough
 def test_the_primary_first(fleet, clusters):  # noqa: F811
     """The order that works: the primary takes the lower value, its standbys replay that, and may have it too."""
     lower = "max_connections = 50"

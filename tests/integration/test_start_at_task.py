@@ -15,7 +15,7 @@ from conftest import HOSTS
 
 FIRST = "Check that the target has hosts, and that the results can be written"
 PLAYBOOKS = ("rolling_restart", "install", "snapshot", "warmup", "cold_test")
-SOME = ("Reset the facts of an earlier run", "Read the state of each host", "Plan the rolling restart", "Check the traffic of the host")
+SOME = ("Reset the facts of an earlier run", "Run the role", "Plan the rolling restart", "Check the traffic of the host")
 
 
 def refused(fleet, cluster, playbook, names):

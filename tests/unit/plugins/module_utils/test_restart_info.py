@@ -12,7 +12,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import Resid
 NOW, BEFORE = 200, 100
 ROW = {
     "in_recovery": True, "system_identifier": "7", "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data", "started": NOW,
-    "pid": 5, "extension": "1.0.0", "schema": None, "lsn": 1 << 30, "paused": False, "receiver": "streaming",
+    "pid": 5, "extension": "1.0.0", "schema": None, "lsn": 1 << 30, "paused": False, "delay": None, "receiver": "streaming",
 }
 DEBT = {
     "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": BEFORE, "system_identifier": "7", "standby": True, "by": "alice",
@@ -163,5 +163,9 @@ def test_replay_that_is_paused_ends_the_wait_at_once(looks):
     looks[:] = [{"lsn": 1024, "paused": True}, {"lsn": 4096}]
     assert _restart_info.wait_replayed(None, "db2", 2048, "db1", 60) == (
         "db2 has not caught up with db1: it is 1.00 KB behind. Replay is paused: run SELECT pg_wal_replay_resume().")
+    looks[:] = [{"lsn": 1024, "delay": "1h"}, {"lsn": 4096}]
+    assert _restart_info.wait_replayed(None, "db2", 2048, "db1", 60) == (
+        "db2 has not caught up with db1: it is 1.00 KB behind. It replays WAL 1h late by design (recovery_min_apply_delay): leave it out of target, or"
+        " set that to 0.")
     looks[:] = [{"lsn": 4096, "paused": True}]
     assert _restart_info.wait_replayed(None, "db2", 2048, "db1", 60) == "", "it is far enough"

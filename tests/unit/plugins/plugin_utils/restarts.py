@@ -203,7 +203,7 @@ class Run:
             raise ResidencyError("Cannot connect.")
         return {
             "in_recovery": one.recovery, "system_identifier": SYSTEMS[host], "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data",
-            "started": one.started, "pid": 5, "extension": "1.0.0", "schema": "public", "lsn": 5, "paused": False,
+            "started": one.started, "pid": 5, "extension": "1.0.0", "schema": "public", "lsn": 5, "paused": False, "delay": None,
             "receiver": "streaming" if one.recovery else "none",
         }
 

@@ -20,7 +20,7 @@ STARTED = 1763700000000000
 # What a server says of itself, and what its host has kept
 ANSWER = {
     "in_recovery": True, "system_identifier": "7", "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data", "started": STARTED,
-    "pid": 5, "extension": "1.0.0", "schema": None, "lsn": 1 << 30, "paused": False, "receiver": "streaming",
+    "pid": 5, "extension": "1.0.0", "schema": None, "lsn": 1 << 30, "paused": False, "delay": None, "receiver": "streaming",
 }
 DEBT = {
     "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": STARTED - 1, "system_identifier": "7", "standby": True, "by": "alice",
@@ -267,6 +267,7 @@ def go_out(found, host="db2", batch=("db2",), min_standbys=1, max_lag="64MB", ho
         ({"kept": {"out": True}}, "db3 is out of traffic."),
         ({"kept": {"debt": DEBT}}, "db3 is not as warm as it was before its restart."),
         ({"paused": True}, "db3 has replay paused: run SELECT pg_wal_replay_resume()."),
+        ({"delay": "1h"}, "db3 replays WAL 1h late by design (recovery_min_apply_delay)."),
         ({"receiver": "none"}, "db3 receives no WAL."),
         ({"lsn": (1 << 30) - (65 << 20)}, "db3 is 65.00 MB behind, more than cache_restart_max_lag (64.00 MB)."),
         ({"kept": {"debt": dict(DEBT, started=STARTED)}}, ""),
