@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
-from contextlib import closing
-from typing import Any, Callable, Dict, Mapping, Optional
+from contextlib import closing, suppress
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ansible.module_utils.common.text.formatters import bytes_to_human
 from ansible_collections.pgfleet.cache.plugins.module_utils import _states
@@ -37,10 +38,12 @@ SELECT r.in_recovery, s.system_identifier::text AS system_identifier,
        CASE WHEN r.in_recovery THEN pg_is_wal_replay_paused() ELSE false END AS paused,
        CASE WHEN r.in_recovery THEN nullif(current_setting('recovery_min_apply_delay'), '0') END AS delay,
        coalesce((SELECT max(status) FROM pg_stat_wal_receiver WHERE status = 'streaming'),
-                CASE WHEN current_setting('restore_command') <> '' THEN 'archive' ELSE 'none' END) AS receiver
+                CASE WHEN current_setting('restore_command') <> '' THEN 'archive' ELSE 'none' END) AS receiver,
+       pg_current_logfile() AS log
 FROM pg_control_system() AS s, (SELECT pg_is_in_recovery()) AS r(in_recovery)"""
 _NUMBERS = ("version_num", "started", "pid", "lsn")
 
+_LOG = 1 << 14  # bytes of the end of a log that are read
 EVERY = 1  # seconds between two looks at a server that is waited for
 
 
@@ -75,7 +78,36 @@ def server(connect: Callable[[], Any]) -> Answer:
     with closing(connect()) as session:
         session.command("SET statement_timeout = '30s'")
         row = session.rows(_SERVER, None)[0]
-    return dict(row, **{name: int(row[name]) for name in _NUMBERS})
+    found = dict(row, **{name: int(row[name]) for name in _NUMBERS})
+    return dict(found, log=_logs(found["pid"], row["data_directory"], row["log"]))
+
+
+def _logs(pid: int, data_directory: str, collected: Optional[str]) -> List[str]:
+    """The file of the server's standard error, where a start begins, and the directory of the logging collector, which may begin a file then."""
+    paths = [os.path.dirname(os.path.join(data_directory, collected))] if collected else []
+    with suppress(OSError):
+        paths.append(os.readlink("/proc/%d/fd/2" % pid))
+    return [path for path in paths if os.path.isfile(path) or os.path.isdir(path)]
+
+
+def last_words(logs: Sequence[str]) -> str:
+    """Of the log that was written last: its last lines that tell of a failure, else its last lines; empty if there is none."""
+    newest = []
+    for path in logs:
+        with suppress(OSError):
+            files = [entry.path for entry in os.scandir(path)] if os.path.isdir(path) else [path]
+            newest += [(os.stat(file).st_mtime, file) for file in files if os.path.isfile(file)]
+    if not newest:
+        return ""
+    path = max(newest)[1]
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError as error:
+        return "Its log %s cannot be read: %s." % (printable(path, 300), error.strerror)
+    failures = [line for line in lines if re.search(r"\b(FATAL|PANIC|ERROR|could not)\b", line)]
+    return "Its log %s ends with: %s" % (printable(path, 300), " / ".join(printable(line.strip(), 300) for line in (failures or lines)[-3:]))
 
 
 def _record(found: Mapping[str, Any]) -> Any:

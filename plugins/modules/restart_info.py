@@ -70,6 +70,12 @@ options:
       - Seconds to wait.
     type: int
     default: 60
+  log:
+    description:
+      - Files and directories of the server's log, from an earlier RV(answer.log). If the server does not answer, RV(answer.problem) has the last lines.
+    type: list
+    elements: path
+    default: []
   check:
     description:
       - Also check that the host can be restarted. RV(answer.problem) is the first thing that is in the way.
@@ -190,6 +196,12 @@ answer:
       returned: if the server answers
       type: str
       sample: streaming
+    log:
+      description: The file of the server's standard error, and the directory of its logging collector. Empty if it logs to the journal.
+      returned: if the server answers
+      type: list
+      elements: str
+      sample: [/var/log/postgresql/postgresql-17-main.log]
     extension:
       description: Version of pg_residency in the database; null if it is not installed there.
       returned: if the server answers
@@ -246,6 +258,8 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
         problem = _restart_info.wait_replayed(login, params["name"], params["replayed"], params["primary"], params["timeout"])
     found = _restart_info.read(login, params["directory"], params["name"], params["waived"], params["roll"], params["abort"])
     problem = problem or found.get("problem", "")
+    if problem and "started" not in found:
+        problem = " ".join(filter(None, [problem, _restart_info.last_words(params["log"])]))
     if params["check"] and not problem:
         try:
             snapshot = _restart_check.check(login, params["name"], params["login_db"], found, params["check"])
@@ -270,6 +284,7 @@ def main() -> None:
             replayed={"type": "int"},
             primary={"type": "str", "default": "the primary"},
             timeout={"type": "int", "default": 60},
+            log={"type": "list", "elements": "path", "default": []},
             check={
                 "type": "dict",
                 "options": {

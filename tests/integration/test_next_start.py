@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 from cluster import thorough
-from test_rolling_restart import clusters, fleet, says  # noqa: F401
+from test_rolling_restart import clusters, fleet, row, says  # noqa: F401
 
 CONF, HBA, IDENT = "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"
 
@@ -36,16 +36,33 @@ def test_each_fault_is_named_before_anything_is_stopped(fleet, clusters):  # noq
     before = fleet.started()
     with added(clusters["db1"], CONF, "shared_buffers = 128XB") as (conf, line), \
             added(clusters["db2"], CONF, "max_connections = 20\nmax_wal_senders = 5"), added(clusters["db3"], HBA, "local all all nonsense") as (hba, at):
-        for arguments in (["--check"], []):
-            output, status = fleet.run(*arguments)
-            assert status != 0
-            says(output, 'PostgreSQL on db1 would not start again: invalid value for parameter "shared_buffers": "128XB" (%s line %d).' % (conf, line))
-            says(output, "PostgreSQL on db2 would not start again: max_connections would be 20, and is 100 on its primary; max_wal_senders would be 5,"
-                 " and is 10 on its primary. A standby with less does not start: raise it here, or restart the primary with its new value first")
-            says(output, "PostgreSQL on db3 would not start again: %s line %d: invalid authentication method \"nonsense\". Correct it first." % (hba, at))
-    assert fleet.started() == before
-    output, status = fleet.run("--check")
-    assert status == 0, output
+        output, status = fleet.run("--check")
+    assert status != 0 and fleet.started() == before
+    says(output, 'PostgreSQL on db1 would not start again: invalid value for parameter "shared_buffers": "128XB" (%s line %d).' % (conf, line))
+    says(output, "PostgreSQL on db2 would not start again: max_connections would be 20, and is 100 on its primary; max_wal_senders would be 5,"
+         " and is 10 on its primary. A standby with less does not start: raise it here, or restart the primary with its new value first (--limit).")
+    says(output, 'PostgreSQL on db3 would not start again: %s line %d: invalid authentication method "nonsense". Correct it first.' % (hba, at))
+
+
+def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):  # noqa: F811
+    broken = fleet.write("broken.yml", """
+- name: Break it between stop and start
+  ansible.builtin.shell: |
+    {bin}/pg_ctl stop --wait --mode=fast --pgdata={{{{ data }}}}
+    echo "shared_buffers = 128XB" >>{{{{ data }}}}/postgresql.auto.conf
+    {bin}/pg_ctl start --wait --silent --pgdata={{{{ data }}}} --log={{{{ data }}}}.log
+  become: true
+  become_user: postgres
+""".format(bin=clusters["db1"].bin))
+    before = fleet.started()
+    with added(clusters["db2"], CONF, ""):
+        output, status = fleet.run(per_host={"db2": {"pgfleet_service_manager": broken}})
+    clusters["db2"].start()
+    assert status != 0
+    line = row(output, "db2")
+    assert 'FATAL:  configuration file \\"%s/postgresql.auto.conf\\" contains errors' % clusters["db2"].data in line, line
+    after = fleet.started()
+    assert [name for name in after if after[name] != before[name]] == ["db2"]
 
 
 @thorough

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _restart_info
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -13,6 +15,7 @@ NOW, BEFORE = 200, 100
 ROW = {
     "in_recovery": True, "system_identifier": "7", "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data", "started": NOW,
     "pid": 5, "extension": "1.0.0", "schema": None, "lsn": 1 << 30, "paused": False, "delay": None, "receiver": "streaming",
+    "log": [],
 }
 DEBT = {
     "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": BEFORE, "system_identifier": "7", "standby": True, "by": "alice",
@@ -101,6 +104,20 @@ def test_read(tmp_path):
     assert (found["kept"], found["lease"], found["lsn"], found["pid"]) == ({"roll": "9"}, {"id": "run-0a1b2c3d"}, 5, 6) and session.closed
     (tmp_path / "db1.json").write_text("{")
     assert _restart_info.read(lambda: session, str(tmp_path), "db1", False)["unread"] is True
+
+
+def test_last_words(tmp_path):
+    """Of what was written last, in a file or in the collector's directory."""
+    assert _restart_info.last_words([]) == _restart_info.last_words([str(tmp_path / "none")]) == ""
+    old, new, start = tmp_path / "a.log", tmp_path / "b.log", tmp_path / "start"
+    old.write_text("LOG:  old\n")
+    new.write_text("LOG:  starting\nFATAL:  could not map anonymous shared memory\nLOG:  database system is shut down\n")
+    os.utime(old, (1, 1))
+    assert _restart_info.last_words([str(tmp_path)]) == "Its log %s ends with: FATAL:  could not map anonymous shared memory" % new
+    assert _restart_info.last_words([str(old)]) == "Its log %s ends with: LOG:  old" % old
+    start.write_text("".join("line %d\n" % number for number in range(9)))
+    os.utime(new, (2, 2))
+    assert _restart_info.last_words([str(tmp_path), str(old)]) == "Its log %s ends with: line 6 / line 7 / line 8" % start
 
 
 # --- waiting ---
