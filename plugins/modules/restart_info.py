@@ -72,7 +72,7 @@ options:
     default: 60
   log:
     description:
-      - Files and directories of the server's log, from an earlier RV(answer.log). If the server does not answer, RV(answer.problem) has the last lines.
+      - Files and directories of the server's log, from an earlier RV(answer.log). If the server does not answer, RV(answer.problem) is what they end with.
     type: list
     elements: path
     default: []
@@ -259,7 +259,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     found = _restart_info.read(login, params["directory"], params["name"], params["waived"], params["roll"], params["abort"])
     problem = problem or found.get("problem", "")
     if problem and "started" not in found:
-        problem = " ".join(filter(None, [problem, _restart_info.last_words(params["log"])]))
+        problem = _restart_info.last_words(params["log"]) or problem
     if params["check"] and not problem:
         try:
             snapshot = _restart_check.check(login, params["name"], params["login_db"], found, params["check"])

@@ -110,11 +110,11 @@ def test_last_words(tmp_path):
     """Of what was written last, in a file or in the collector's directory."""
     assert _restart_info.last_words([]) == _restart_info.last_words([str(tmp_path / "none")]) == ""
     old, new, start = tmp_path / "a.log", tmp_path / "b.log", tmp_path / "start"
-    old.write_text("LOG:  old\n")
+    old.write_text("FATAL:  old\nLOG:  database system is shut down\nLOG:  new\n")
     new.write_text("LOG:  starting\nFATAL:  could not map anonymous shared memory\nLOG:  database system is shut down\n")
     os.utime(old, (1, 1))
     assert _restart_info.last_words([str(tmp_path)]) == "Its log %s ends with: FATAL:  could not map anonymous shared memory" % new
-    assert _restart_info.last_words([str(old)]) == "Its log %s ends with: LOG:  old" % old
+    assert _restart_info.last_words([str(old)]) == "Its log %s ends with: LOG:  new" % old
     start.write_text("".join("line %d\n" % number for number in range(9)))
     os.utime(new, (2, 2))
     assert _restart_info.last_words([str(tmp_path), str(old)]) == "Its log %s ends with: line 6 / line 7 / line 8" % start
