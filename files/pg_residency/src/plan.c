@@ -3,17 +3,11 @@
  */
 #include "plan.h"
 
-#include <unistd.h>
-
 #include "access/xlog.h"
 #include "catalog/pg_tablespace_d.h"
-#include "lib/stringinfo.h"
-#include "miscadmin.h"
 #include "storage/fd.h"
 #include "utils/hsearch.h"
 
-#include "directory.h"
-#include "interrupts.h"
 #include "kernel/page_cache.h"
 #include "segments.h"
 
@@ -222,60 +216,4 @@ job_plan(const char *snapshot_name, const JobOptions *options)
 		add_segment(plan, &room, &whole->segments[i], 0);
 	}
 	return plan;
-}
-
-uint32
-plan_write(const RestorePlan *plan, const char *path)
-{
-	struct sf_header header = {
-		.system_identifier = GetSystemIdentifier(), .server_version = PG_VERSION_NUM,
-		.block_size = BLCKSZ, .segment_blocks = RELSEG_SIZE, .page_size = (uint32) pc_page_size(),
-		.segments = (uint32) plan->count
-	};
-	uint8		head[SF_HEADER_BYTES];
-	int			fd = OpenTransientFile(path, O_RDWR | O_CREAT | O_EXCL | PG_BINARY);
-
-	if (fd < 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not create file \"%s\": %m", path)));
-	for (int i = 0; i < plan->count; i++)
-	{
-		const struct sf_segment *s = &plan->segments[i];
-
-		errno = 0;
-		if (pg_pwrite(fd, s->raw, s->raw_size, SF_HEADER_BYTES + (off_t) header.body_size) !=
-			(ssize_t) s->raw_size)
-			report_write_error(path);
-		header.body_crc = sf_crc32c(header.body_crc, s->raw, s->raw_size);
-		header.body_size += s->raw_size;
-		header.wanted += s->wanted;
-	}
-	sf_write_header(&header, head);
-	errno = 0;
-	if (pg_pwrite(fd, head, SF_HEADER_BYTES, 0) != SF_HEADER_BYTES)
-		report_write_error(path);
-	errno = 0;
-	if (CloseTransientFile(fd) != 0)
-		report_write_error(path);
-	return header.body_crc;
-}
-
-struct sf_segment *
-plan_read(const char *path, uint32 crc, int count)
-{
-	ResidencySnapshot plan = {.label = "of a job"};
-	const char *wrong = "the file does not exist";
-
-	plan.data = (uint8 *) read_whole_file(path, &plan.size);
-	if (plan.data != NULL)
-		wrong = sf_check(plan.data, plan.size, &plan.header, check_for_interrupts);
-	if (wrong == NULL && (plan.header.body_crc != crc || plan.header.segments != (uint32) count ||
-						  plan.header.segment_blocks != RELSEG_SIZE))
-		wrong = "the file belongs to another job";
-	if (wrong != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("could not use job plan \"%s\": %s", path, wrong)));
-	return snapshot_segments(&plan);
 }

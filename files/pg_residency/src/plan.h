@@ -1,8 +1,7 @@
 /*
  * plan.h - which segments a job restores, in which order
  *
- * A plan contains the maps of its segments, so later changes of the snapshot do not matter.  Its
- * file has the format of a snapshot file.
+ * A plan contains the maps of its segments, so later changes of the snapshot do not matter.
  */
 #ifndef RESIDENCY_PLAN_H
 #define RESIDENCY_PLAN_H
@@ -38,12 +37,6 @@ segment_has_buffers(const struct sf_segment *segment)
 
 /* Plans a restore of that snapshot; NULL when the options specify whole relations only. */
 extern RestorePlan *job_plan(const char *snapshot, const JobOptions *options);
-
-/* Writes the segments; returns the checksum that plan_read() verifies. */
-extern uint32 plan_write(const RestorePlan *plan, const char *path);
-
-/* Reads the segments; raises an error when the file is not the one that was written. */
-extern struct sf_segment *plan_read(const char *path, uint32 crc, int count);
 
 /* raises the error for a segment number that the snapshot does not have */
 extern void report_no_segment(const ResidencySnapshot *snapshot, int number)
