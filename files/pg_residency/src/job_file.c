@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include "miscadmin.h"
-#include "port/pg_crc32c.h"
 #include "storage/fd.h"
 
 #include "directory.h"
@@ -38,7 +37,7 @@ typedef struct RecordHead
 	uint32		magic;
 	uint32		version;
 	uint64		length;			/* bytes of the record */
-	pg_crc32c	checksum;		/* of the bytes after this head */
+	uint32		checksum;		/* CRC-32C of the bytes after this head */
 } RecordHead;
 
 typedef struct JobRecord
@@ -111,15 +110,10 @@ job_names_path(int number)
 
 /* --- records --- */
 
-static pg_crc32c
+static uint32
 record_checksum(const RecordHead *record, size_t length)
 {
-	pg_crc32c	checksum;
-
-	INIT_CRC32C(checksum);
-	COMP_CRC32C(checksum, record + 1, length - sizeof(RecordHead));
-	FIN_CRC32C(checksum);
-	return checksum;
+	return sf_crc32c(0, record + 1, length - sizeof(RecordHead));
 }
 
 /* false, with errno set, when the write fails */
@@ -168,7 +162,7 @@ read_record(int fd, RecordHead *record, size_t length, off_t at)
 		if (record->magic != JOB_MAGIC || record->version != JOB_VERSION ||
 			record->length != length)
 			return false;
-		if (EQ_CRC32C(record->checksum, record_checksum(record, length)))
+		if (record->checksum == record_checksum(record, length))
 			return true;
 	}
 	return false;
