@@ -295,24 +295,6 @@ job_open(int number)
 	return fd;
 }
 
-static void
-write_segments(int fd, const Job *job, const RestorePlan *plan)
-{
-	for (int i = 0; i < plan->count; i++)
-	{
-		const struct sf_segment *s = &plan->segments[i];
-		JobSegment segment = {.number = plan->numbers[i],
-							  .id = segment_id_of(s),
-							  .blocks = s->blocks};
-
-		if (plan->absent[i])
-			segment.outcome.reason = REASON_UNLOGGED;
-		else
-			segment.outcome.wanted = s->wanted;
-		job_write_segment(fd, job, i, &segment);
-	}
-}
-
 /*
  * Links the names file, so that the job keeps it when the snapshot is removed.  Without the link,
  * the job's relations have no names.
@@ -345,8 +327,9 @@ job_tidy(void)
 			job_remove(number);
 		else if (job_try_read(number, &job))
 		{
-			/* no job is alive: this one may have been killed */
-			(void) !truncate(job_path(number), PLAN_AT(&job));
+			/* a worker that was killed has not removed the plan */
+			if (!job_is_alive(&job))
+				(void) !truncate(job_path(number), PLAN_AT(&job));
 			oldest = number;
 			kept++;
 		}
@@ -395,7 +378,8 @@ job_create(Job *job, const RestorePlan *plan, int lock)
 				(errcode_for_file_access(),
 				 errmsg("could not create file \"%s\": %m", job_path(job->job))));
 	write_plan(fd, job, plan);
-	write_segments(fd, job, plan);
+	for (int i = 0; i < plan->count; i++)
+		job_write_segment(fd, job, i, &plan->job_segments[i]);
 	link_names(job);
 	/* written last: without it, the file is no job */
 	job_write(fd, job);

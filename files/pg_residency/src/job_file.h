@@ -13,7 +13,6 @@
 #include "nodes/pg_list.h"
 
 #include "plan.h"
-#include "segment_restore.h"
 
 typedef enum JobState
 {
@@ -57,16 +56,6 @@ typedef struct Job
 	char		snapshot[LABEL_BYTES];	/* name@generation; empty: whole files only */
 	char		message[512];
 } Job;
-
-/* one file of a job's plan, and its outcome */
-typedef struct JobSegment
-{
-	int32		number;			/* in the snapshot; 0: the whole file is wanted */
-	SegmentId	id;
-	uint32		blocks;			/* of the file when it was planned */
-	bool		done;
-	SegmentOutcome outcome;		/* before `done` is set, only `wanted` is valid */
-} JobSegment;
 
 /* the name of a state */
 extern const char *job_state_name(JobState state);

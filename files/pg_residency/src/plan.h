@@ -9,15 +9,26 @@
 #include "postgres.h"
 
 #include "options.h"
+#include "segment_restore.h"
 #include "snapshot.h"
+
+/* one file of a job's plan, and its outcome */
+typedef struct JobSegment
+{
+	int32		number;			/* in the snapshot; 0: the whole file is wanted */
+	SegmentId	id;
+	uint32		blocks;			/* of the file when it was planned */
+	bool		done;
+	SegmentOutcome outcome;		/* before `done` is set, only `wanted` is valid */
+} JobSegment;
 
 typedef struct RestorePlan
 {
 	char		label[LABEL_BYTES]; /* name@generation; empty: whole files only */
-	struct sf_segment *segments;	/* in the order in which they are restored */
-	int32	   *numbers;		/* of each in the snapshot; 0: the whole file is wanted */
-	bool	   *absent;			/* unlogged on a standby: nothing is wanted */
+	struct sf_segment *segments;	/* in the order in which they are restored, with their maps */
+	JobSegment *job_segments;	/* the same */
 	int			count;
+	int			room;			/* length of both arrays */
 	int64		wanted;			/* blocks */
 	struct HTAB *ids;			/* SegmentId of each */
 } RestorePlan;
