@@ -256,21 +256,21 @@ pg_residency_buffers_main(Datum unused)
 	struct sf_segment *plan;
 	BufferTask	task;
 	Job			job;
-	char		path[MAXPGPATH];
-	char		temporary[MAXPGPATH];
+	const char *path;
 	bool		template;
 	char	   *answer = "";
 	int			errors = 0;
 	bool		go_on = true;
+	int			fd;
 
 	listen_to_signals();
 	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
 	connect_to_database(task.database);
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "residency buffers",
 											   ALLOCSET_DEFAULT_SIZES));
-	if (!job_read(task.job, &job) || job.state != JOB_RUNNING)
+	if (!job_read(task.job, &job) || job.state != JOB_RUNNING || (fd = job_open(task.job)) < 0)
 		proc_exit(0);
-	plan = job_plan_read(&job);
+	plan = job_read_plan(fd, &job);
 	template = is_template();
 
 	/* blocks used often come first, because unused buffers may run out */
@@ -285,13 +285,12 @@ pg_residency_buffers_main(Datum unused)
 	 * the job needs no more than this: that the worker completed, and whether the database is a
 	 * template
 	 */
-	job_answer_path(task.job, task.database, path);
-	snprintf(temporary, sizeof(temporary), "%s.new", path);
+	path = job_answer_path(task.job, task.database);
 	if (template)
 		answer = TEMPLATE;
 	else if (errors > 0)
 		answer = psprintf("%d reads failed; see the server log", errors);
-	write_answer(temporary, path, answer, strlen(answer));
+	write_answer(psprintf("%s.new", path), path, answer, strlen(answer));
 	proc_exit(0);
 }
 
@@ -330,7 +329,7 @@ buffer_worker_run(int job, Oid database, bool with_shared, int patience,
 	BufferTask	task = {job, database, with_shared};
 	int64		until = patience_until(patience);
 	BackgroundWorkerHandle *handle;
-	char		path[MAXPGPATH];
+	const char *path;
 	char	   *answer;
 	size_t		size;
 	pid_t		pid;
@@ -351,7 +350,7 @@ buffer_worker_run(int job, Oid database, bool with_shared, int patience,
 			TerminateBackgroundWorker(handle);
 			return NULL;
 		}
-	job_answer_path(job, database, path);
+	path = job_answer_path(job, database);
 	answer = read_whole_file(path, &size);
 	if (answer == NULL)
 		return "the worker failed; see the server log";

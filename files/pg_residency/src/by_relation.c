@@ -135,20 +135,19 @@ residency_job_relations(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = result_set(fcinfo, JOB_SUM_COLUMNS);
 	HTAB	   *sums = new_sums();
 	Names	   *names;
-	JobReader  *reader;
-	JobSegment	segment;
+	JobSegment *segments;
+	Job			job;
 	HASH_SEQ_STATUS all;
 	Sum		   *sum;
 
 	need_argument(fcinfo, 0, "job number");
-	reader = job_reader_open(PG_GETARG_INT32(0));
-	while (job_reader_next(reader, &segment))
+	segments = job_read_segments(PG_GETARG_INT32(0), &job);
+	for (int i = 0; i < job.segments; i++)
 	{
-		sum = sum_of(sums, &segment.id);
-		outcome_add(&sum->outcome, &segment.outcome);
+		sum = sum_of(sums, &segments[i].id);
+		outcome_add(&sum->outcome, &segments[i].outcome);
 	}
-	job_reader_close(reader);
-	names = names_read(job_names_path(reader->job.job));
+	names = names_read(job_names_path(job.job));
 	hash_seq_init(&all, sums);
 	while ((sum = hash_seq_search(&all)) != NULL)
 	{

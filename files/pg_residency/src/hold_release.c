@@ -21,20 +21,19 @@
 static bool
 find_holding(Job *job)
 {
-	int			count;
-	int		   *numbers = job_numbers(&count);
-	bool		found = false;
-	int			error;
+	ListCell   *cell;
 
-	while (count-- > 0 && !found)
+	foreach(cell, job_numbers())
 	{
-		found = job_try_read(numbers[count], job, &error) && job_has_begun(job) &&
-			job->settings.hold_until != 0;
-		if (error != 0)
-			job_report_unread(WARNING, numbers[count], error);
+		if (job_try_read(lfirst_int(cell), job))
+		{
+			if (job_has_begun(job) && job->settings.hold_until != 0)
+				return true;
+		}
+		else if (errno != ENOENT)
+			job_report_unread(WARNING, lfirst_int(cell));
 	}
-	pfree(numbers);
-	return found;
+	return false;
 }
 
 static void

@@ -84,12 +84,8 @@ run_wait(void *arg, long microseconds)
 			proc_exit(1);
 		note_resources(run);
 		if (!job_try_write(run->fd, &run->job))
-		{
-			char		path[MAXPGPATH];
-
-			job_path(run->job.job, path);
-			end_job(run, JOB_FAILED, psprintf("could not write file \"%s\": %m", path));
-		}
+			end_job(run, JOB_FAILED,
+					psprintf("could not write file \"%s\": %m", job_path(run->job.job)));
 		/* without its file, residency_jobs and residency_cancel() cannot find it */
 		else if (!job_exists(run->job.job))
 			end_job(run, JOB_INTERRUPTED, REMOVED);
@@ -202,7 +198,7 @@ restore(Run *run)
 	const JobSettings *settings = &run->job.settings;
 
 	take_cluster(run);
-	run->plan = job_plan_read(&run->job);
+	run->plan = job_read_plan(run->fd, &run->job);
 	if (settings->shared_buffers)
 		run->loaded = palloc_extended((run->job.segments + 1) * sizeof(uint8 *),
 									  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
@@ -253,7 +249,7 @@ record_error(Run *run)
 	run->job.finished_at = GetCurrentTimestamp();
 	(void) job_try_write(run->fd, &run->job);
 	host_turn_end(&run->turn);
-	job_forget_plan(run->job.job);
+	job_remove_plan(run->fd, &run->job);
 }
 
 /* a process that ends early, by FATAL, marks its job as interrupted */
@@ -302,7 +298,7 @@ job_run(int number)
 	note_resources(run);
 	run->job.finished_at = GetCurrentTimestamp();
 	job_write(run->fd, &run->job);
-	job_forget_plan(number);
+	job_remove_plan(run->fd, &run->job);
 	ereport(LOG,
 			(errmsg("restore job %d ended in state \"%s\": " INT64_FORMAT " of " INT64_FORMAT
 					" blocks resident, " INT64_FORMAT " loaded",

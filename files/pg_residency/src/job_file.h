@@ -1,5 +1,5 @@
 /*
- * job_file.h - a job's files: its state, the outcome of its segments, and its plan
+ * job_file.h - the file of a job: its state, the outcome of its segments, and its plan
  *
  * Files rather than shared memory, because shared memory must be requested at server start, and
  * because files survive a restart.  Their names exclude them from base backups.
@@ -10,9 +10,9 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
 
 #include "plan.h"
-#include "segment_restore.h"
 
 typedef enum JobState
 {
@@ -52,20 +52,10 @@ typedef struct Job
 	int64		brought_back;	/* blocks */
 	int64		mapped_bytes;	/* at the last count */
 	int64		window_bytes;	/* in flight for each device, unless it is unused otherwise */
-	uint32		plan_crc;
+	uint64		plan_bytes;		/* of the plan in the file */
 	char		snapshot[LABEL_BYTES];	/* name@generation; empty: whole files only */
 	char		message[512];
 } Job;
-
-/* one file of a job's plan, and its outcome */
-typedef struct JobSegment
-{
-	int32		number;			/* in the snapshot; 0: the whole file is wanted */
-	SegmentId	id;
-	uint32		blocks;			/* of the file when it was planned */
-	bool		done;
-	SegmentOutcome outcome;		/* before `done` is set, only `wanted` is valid */
-} JobSegment;
 
 /* the name of a state */
 extern const char *job_state_name(JobState state);
@@ -90,8 +80,11 @@ job_has_begun(const Job *job)
  */
 extern int	job_tidy(void);
 
-/* Gives the job a new number and creates its files; `lock` is the descriptor of LOCK_START. */
-extern int	job_create(Job *job, const RestorePlan *plan, int lock);
+/*
+ * Gives the job a new number and creates its files; `lock` is the descriptor of LOCK_START.  After
+ * an error, the caller removes the job if it has a number.
+ */
+extern void job_create(Job *job, const RestorePlan *plan, int lock);
 
 /* Whether a job of that number exists; true when its directory cannot be searched. */
 extern bool job_exists(int number);
@@ -103,7 +96,7 @@ extern bool job_exists(int number);
 extern void job_remove(int number);
 
 /* The numbers of the existing jobs, in ascending order. */
-extern int *job_numbers(int *count);
+extern List *job_numbers(void);
 
 /*
  * Reads a job's state; false when the job does not exist.  A job is interrupted when its file has a
@@ -111,14 +104,17 @@ extern int *job_numbers(int *count);
  */
 extern bool job_read(int number, Job *job);
 
-/* The same without an error for a file that cannot be opened: false, with its errno in `error`. */
-extern bool job_try_read(int number, Job *job, int *error);
+/*
+ * The same without an error for a file that cannot be opened: returns false with errno set, which
+ * is ENOENT when the job does not exist.
+ */
+extern bool job_try_read(int number, Job *job);
 
-/* "could not open file x" for that errno. */
-extern void job_report_unread(int elevel, int number, int error);
+/* "could not open file x", with errno. */
+extern void job_report_unread(int elevel, int number);
 
 /*
- * Opens a job's file for its worker; it stays open until the process ends.  -1: the job does not
+ * Opens a job's file for a worker; it stays open until the process ends.  -1: the job does not
  * exist any more.
  */
 extern int	job_open(int number);
@@ -130,34 +126,22 @@ extern void job_read_segment(int fd, const Job *job, int n, JobSegment *segment)
 extern void job_write_segment(int fd, const Job *job, int n, const JobSegment *segment);
 
 /* The plan, as job_create() wrote it. */
-extern struct sf_segment *job_plan_read(const Job *job);
+extern struct sf_segment *job_read_plan(int fd, const Job *job);
 
-/* A job that has ended needs no plan any more. */
-extern void job_forget_plan(int number);
+/* Removes the plan from the file of a job that has ended. */
+extern void job_remove_plan(int fd, const Job *job);
 
-/* The path of a job's file; MAXPGPATH bytes. */
-extern void job_path(int number, char *path);
+/* The path of a job's file; it is valid until the next call, as those of the next two functions. */
+extern const char *job_path(int number);
 
 /* The path of the job's own names file. */
-extern char *job_names_path(int number);
+extern const char *job_names_path(int number);
 
-/* The path of a worker's answer about a database; MAXPGPATH bytes. */
-extern void job_answer_path(int number, Oid database, char *path);
+/* The path of a worker's answer about a database. */
+extern const char *job_answer_path(int number, Oid database);
 
-/*
- * For sessions: reads the job, or raises an error when it does not exist, then its segments in
- * order.
- */
-typedef struct JobReader
-{
-	Job			job;
-	int			fd;
-	int			next;
-} JobReader;
-
-extern JobReader *job_reader_open(int number);
-extern bool job_reader_next(JobReader *reader, JobSegment *segment);
-extern void job_reader_close(JobReader *reader);
+/* For sessions: reads a job and its segments; raises an error when the job does not exist. */
+extern JobSegment *job_read_segments(int number, Job *job);
 
 /* Raises the error for a number without a job. */
 extern void report_no_job(int number) __attribute__((noreturn));

@@ -144,22 +144,20 @@ Datum
 residency_job_list(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = result_set(fcinfo, JOB_COLUMNS);
-	int			count;
-	int		   *numbers = job_numbers(&count);
+	ListCell   *cell;
 
-	for (int i = 0; i < count; i++)
+	foreach(cell, job_numbers())
 	{
 		Datum		values[JOB_COLUMNS];
 		bool		nulls[JOB_COLUMNS];
 		Job			job;
-		int			error;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!job_try_read(numbers[i], &job, &error))
+		if (!job_try_read(lfirst_int(cell), &job))
 		{
 			/* it hides no other job */
-			if (error != 0)
-				job_report_unread(WARNING, numbers[i], error);
+			if (errno != ENOENT)
+				job_report_unread(WARNING, lfirst_int(cell));
 			continue;
 		}
 		job_values(&job, values, nulls);
@@ -196,29 +194,29 @@ Datum
 residency_job_segments(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = result_set(fcinfo, JOB_SEGMENT_COLUMNS);
-	JobReader  *reader;
-	JobSegment	segment;
+	JobSegment *segments;
+	Job			job;
 
 	need_argument(fcinfo, 0, "job number");
-	reader = job_reader_open(PG_GETARG_INT32(0));
-	while (job_reader_next(reader, &segment))
+	segments = job_read_segments(PG_GETARG_INT32(0), &job);
+	for (int i = 0; i < job.segments; i++)
 	{
+		JobSegment *segment = &segments[i];
 		Datum		values[JOB_SEGMENT_COLUMNS];
 		bool		nulls[JOB_SEGMENT_COLUMNS] = {false};
 
-		if (!segment.done && !job_is_alive(&reader->job))
-			segment.outcome.reason = REASON_ENDED;
-		outcome_values(segment.number, &segment.outcome, values, nulls);
-		nulls[0] = segment.number == 0;
-		values[OUTCOME_COLUMNS] = ObjectIdGetDatum(segment.id.tablespace);
-		values[OUTCOME_COLUMNS + 1] = ObjectIdGetDatum(segment.id.database);
-		values[OUTCOME_COLUMNS + 2] = ObjectIdGetDatum(segment.id.relfilenumber);
-		values[OUTCOME_COLUMNS + 3] = CStringGetTextDatum(forkNames[segment.id.fork]);
-		values[OUTCOME_COLUMNS + 4] = Int32GetDatum((int32) segment.id.segment);
-		values[OUTCOME_COLUMNS + 5] = BoolGetDatum(segment.done);
+		if (!segment->done && !job_is_alive(&job))
+			segment->outcome.reason = REASON_ENDED;
+		outcome_values(segment->number, &segment->outcome, values, nulls);
+		nulls[0] = segment->number == 0;
+		values[OUTCOME_COLUMNS] = ObjectIdGetDatum(segment->id.tablespace);
+		values[OUTCOME_COLUMNS + 1] = ObjectIdGetDatum(segment->id.database);
+		values[OUTCOME_COLUMNS + 2] = ObjectIdGetDatum(segment->id.relfilenumber);
+		values[OUTCOME_COLUMNS + 3] = CStringGetTextDatum(forkNames[segment->id.fork]);
+		values[OUTCOME_COLUMNS + 4] = Int32GetDatum((int32) segment->id.segment);
+		values[OUTCOME_COLUMNS + 5] = BoolGetDatum(segment->done);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
-	job_reader_close(reader);
 	return (Datum) 0;
 }
 

@@ -3,17 +3,11 @@
  */
 #include "plan.h"
 
-#include <unistd.h>
-
 #include "access/xlog.h"
 #include "catalog/pg_tablespace_d.h"
-#include "lib/stringinfo.h"
-#include "miscadmin.h"
 #include "storage/fd.h"
 #include "utils/hsearch.h"
 
-#include "directory.h"
-#include "interrupts.h"
 #include "kernel/page_cache.h"
 #include "segments.h"
 
@@ -63,36 +57,36 @@ compare_numbered(const void *a, const void *b)
 
 /* adds a segment, unless the plan has its file already */
 static void
-add_segment(RestorePlan *plan, int *room, const struct sf_segment *segment, int32 number)
+add_segment(RestorePlan *plan, const struct sf_segment *segment, int32 number)
 {
 	SegmentId	id = segment_id_of(segment);
+	JobSegment *added;
 	bool		found;
 
 	hash_search(plan->ids, &id, HASH_ENTER, &found);
 	if (found)
 		return;
 
-	if (plan->count == *room)
+	if (plan->count == plan->room)
 	{
-		*room *= 2;
-		plan->segments = repalloc_huge(plan->segments, *room * sizeof(struct sf_segment));
-		plan->numbers = repalloc_huge(plan->numbers, *room * sizeof(int32));
-		plan->absent = repalloc_huge(plan->absent, *room * sizeof(bool));
+		plan->room *= 2;
+		plan->segments = repalloc_huge(plan->segments, plan->room * sizeof(struct sf_segment));
+		plan->job_segments = repalloc_huge(plan->job_segments, plan->room * sizeof(JobSegment));
 	}
 	plan->segments[plan->count] = *segment;
-	plan->numbers[plan->count] = number;
+	added = &plan->job_segments[plan->count++];
+	*added = (JobSegment) {.number = number, .id = id, .blocks = segment->blocks};
 	/* the data of an unlogged relation never exists on a standby */
-	plan->absent[plan->count] =
-		RecoveryInProgress() && id.fork != INIT_FORKNUM && segment_is_unlogged(&id);
-	if (!plan->absent[plan->count])
-		plan->wanted += segment->wanted;
-	plan->count++;
+	if (RecoveryInProgress() && id.fork != INIT_FORKNUM && segment_is_unlogged(&id))
+		added->outcome.reason = REASON_UNLOGGED;
+	else
+		added->outcome.wanted = segment->wanted;
+	plan->wanted += added->outcome.wanted;
 }
 
 /* adds the snapshot's segments, or the selected ones in the order of the selection */
 static void
-plan_snapshot(RestorePlan *plan, int *room, const ResidencySnapshot *snapshot,
-			  const JobOptions *options)
+plan_snapshot(RestorePlan *plan, const ResidencySnapshot *snapshot, const JobOptions *options)
 {
 	const struct sf_segment *segments = snapshot_segments(snapshot);
 	int			most = (int) snapshot->header.segments;
@@ -110,7 +104,7 @@ plan_snapshot(RestorePlan *plan, int *room, const ResidencySnapshot *snapshot,
 	if (!options->selected)
 		qsort(numbered, count, sizeof(Numbered), compare_numbered);
 	for (int i = 0; i < count; i++)
-		add_segment(plan, room, numbered[i].segment, numbered[i].number);
+		add_segment(plan, numbered[i].segment, numbered[i].number);
 	pfree(numbered);
 }
 
@@ -139,7 +133,7 @@ whole_segment(const SegmentId *id, uint32 blocks, struct sf_segment *segment)
 
 /* adds all segments of the main fork of a relation that is wanted as a whole */
 static void
-plan_whole(RestorePlan *plan, int *room, const int64 *numbers)
+plan_whole(RestorePlan *plan, const int64 *numbers)
 {
 	SegmentId id = {(Oid) numbers[0], (Oid) numbers[1], (RelFileNumber) numbers[2], MAIN_FORKNUM,
 					0};
@@ -162,7 +156,7 @@ plan_whole(RestorePlan *plan, int *room, const int64 *numbers)
 		if (blocks == 0)
 			break;
 		whole_segment(&id, blocks, &segment);
-		add_segment(plan, room, &segment, 0);
+		add_segment(plan, &segment, 0);
 		id.segment++;
 	}
 	if (id.segment == 0 && fd < 0)
@@ -172,16 +166,16 @@ plan_whole(RestorePlan *plan, int *room, const int64 *numbers)
 }
 
 static RestorePlan *
-new_plan(int room)
+new_plan(void)
 {
 	HASHCTL		ctl = {
 		.keysize = sizeof(SegmentId), .entrysize = sizeof(SegmentId), .hcxt = CurrentMemoryContext
 	};
 	RestorePlan *plan = palloc0(sizeof(RestorePlan));
 
-	plan->segments = palloc(room * sizeof(struct sf_segment));
-	plan->numbers = palloc(room * sizeof(int32));
-	plan->absent = palloc(room * sizeof(bool));
+	plan->room = 64;
+	plan->segments = palloc(plan->room * sizeof(struct sf_segment));
+	plan->job_segments = palloc(plan->room * sizeof(JobSegment));
 	plan->ids = hash_create("residency plan", 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	return plan;
 }
@@ -189,10 +183,8 @@ new_plan(int room)
 RestorePlan *
 job_plan(const char *snapshot_name, const JobOptions *options)
 {
-	int			room = 64;
-	int			whole_room = 64;
-	RestorePlan *plan = new_plan(room);
-	RestorePlan *whole = new_plan(whole_room);
+	RestorePlan *plan = new_plan();
+	RestorePlan *whole = new_plan();
 
 	if (snapshot_name == NULL && options->selected)
 		ereport(ERROR,
@@ -200,82 +192,20 @@ job_plan(const char *snapshot_name, const JobOptions *options)
 				 errmsg("option \"segments\" requires a snapshot name")));
 	/* a relation wanted as a whole replaces the snapshot's part of it */
 	for (int i = 0; i < options->nwhole; i += 3)
-		plan_whole(whole, &whole_room, options->whole + i);
+		plan_whole(whole, options->whole + i);
 	for (int i = 0; i < whole->count; i++)
-	{
-		SegmentId	id = segment_id_of(&whole->segments[i]);
-
-		hash_search(plan->ids, &id, HASH_ENTER, NULL);
-	}
+		hash_search(plan->ids, &whole->job_segments[i].id, HASH_ENTER, NULL);
 	if (snapshot_name != NULL)
 	{
 		ResidencySnapshot *snapshot = snapshot_load(snapshot_name);
 
 		strlcpy(plan->label, snapshot->label, sizeof(plan->label));
-		plan_snapshot(plan, &room, snapshot, options);
+		plan_snapshot(plan, snapshot, options);
 	}
 	for (int i = 0; i < whole->count; i++)
 	{
-		SegmentId	id = segment_id_of(&whole->segments[i]);
-
-		hash_search(plan->ids, &id, HASH_REMOVE, NULL);
-		add_segment(plan, &room, &whole->segments[i], 0);
+		hash_search(plan->ids, &whole->job_segments[i].id, HASH_REMOVE, NULL);
+		add_segment(plan, &whole->segments[i], 0);
 	}
 	return plan;
-}
-
-uint32
-plan_write(const RestorePlan *plan, const char *path)
-{
-	struct sf_header header = {
-		.system_identifier = GetSystemIdentifier(), .server_version = PG_VERSION_NUM,
-		.block_size = BLCKSZ, .segment_blocks = RELSEG_SIZE, .page_size = (uint32) pc_page_size(),
-		.segments = (uint32) plan->count
-	};
-	uint8		head[SF_HEADER_BYTES];
-	int			fd = OpenTransientFile(path, O_RDWR | O_CREAT | O_EXCL | PG_BINARY);
-
-	if (fd < 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not create file \"%s\": %m", path)));
-	for (int i = 0; i < plan->count; i++)
-	{
-		const struct sf_segment *s = &plan->segments[i];
-
-		errno = 0;
-		if (pg_pwrite(fd, s->raw, s->raw_size, SF_HEADER_BYTES + (off_t) header.body_size) !=
-			(ssize_t) s->raw_size)
-			report_write_error(path);
-		header.body_crc = sf_crc32c(header.body_crc, s->raw, s->raw_size);
-		header.body_size += s->raw_size;
-		header.wanted += s->wanted;
-	}
-	sf_write_header(&header, head);
-	errno = 0;
-	if (pg_pwrite(fd, head, SF_HEADER_BYTES, 0) != SF_HEADER_BYTES)
-		report_write_error(path);
-	errno = 0;
-	if (CloseTransientFile(fd) != 0)
-		report_write_error(path);
-	return header.body_crc;
-}
-
-struct sf_segment *
-plan_read(const char *path, uint32 crc, int count)
-{
-	ResidencySnapshot plan = {.label = "of a job"};
-	const char *wrong = "the file does not exist";
-
-	plan.data = (uint8 *) read_whole_file(path, &plan.size);
-	if (plan.data != NULL)
-		wrong = sf_check(plan.data, plan.size, &plan.header, check_for_interrupts);
-	if (wrong == NULL && (plan.header.body_crc != crc || plan.header.segments != (uint32) count ||
-						  plan.header.segment_blocks != RELSEG_SIZE))
-		wrong = "the file belongs to another job";
-	if (wrong != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("could not use job plan \"%s\": %s", path, wrong)));
-	return snapshot_segments(&plan);
 }

@@ -1,8 +1,7 @@
 /*
  * plan.h - which segments a job restores, in which order
  *
- * A plan contains the maps of its segments, so later changes of the snapshot do not matter.  Its
- * file has the format of a snapshot file.
+ * A plan contains the maps of its segments, so later changes of the snapshot do not matter.
  */
 #ifndef RESIDENCY_PLAN_H
 #define RESIDENCY_PLAN_H
@@ -10,15 +9,26 @@
 #include "postgres.h"
 
 #include "options.h"
+#include "segment_restore.h"
 #include "snapshot.h"
+
+/* one file of a job's plan, and its outcome */
+typedef struct JobSegment
+{
+	int32		number;			/* in the snapshot; 0: the whole file is wanted */
+	SegmentId	id;
+	uint32		blocks;			/* of the file when it was planned */
+	bool		done;
+	SegmentOutcome outcome;		/* before `done` is set, only `wanted` is valid */
+} JobSegment;
 
 typedef struct RestorePlan
 {
 	char		label[LABEL_BYTES]; /* name@generation; empty: whole files only */
-	struct sf_segment *segments;	/* in the order in which they are restored */
-	int32	   *numbers;		/* of each in the snapshot; 0: the whole file is wanted */
-	bool	   *absent;			/* unlogged on a standby: nothing is wanted */
+	struct sf_segment *segments;	/* in the order in which they are restored, with their maps */
+	JobSegment *job_segments;	/* the same */
 	int			count;
+	int			room;			/* length of both arrays */
 	int64		wanted;			/* blocks */
 	struct HTAB *ids;			/* SegmentId of each */
 } RestorePlan;
@@ -38,12 +48,6 @@ segment_has_buffers(const struct sf_segment *segment)
 
 /* Plans a restore of that snapshot; NULL when the options specify whole relations only. */
 extern RestorePlan *job_plan(const char *snapshot, const JobOptions *options);
-
-/* Writes the segments; returns the checksum that plan_read() verifies. */
-extern uint32 plan_write(const RestorePlan *plan, const char *path);
-
-/* Reads the segments; raises an error when the file is not the one that was written. */
-extern struct sf_segment *plan_read(const char *path, uint32 crc, int count);
 
 /* raises the error for a segment number that the snapshot does not have */
 extern void report_no_segment(const ResidencySnapshot *snapshot, int number)

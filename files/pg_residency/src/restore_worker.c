@@ -34,15 +34,12 @@ pg_residency_restore_main(Datum number)
 static void
 refuse_second_job(void)
 {
-	int			count;
-	int		   *numbers = job_numbers(&count);
+	ListCell   *cell;
 	Job			job;
-	int			error;
 
 	/* a file that cannot be read hides no job: only one worker gets LOCK_RESTORE */
-	while (count-- > 0)
-		if (job_try_read(numbers[count], &job, &error) &&
-			job_has_begun(&job))
+	foreach(cell, job_numbers())
+		if (job_try_read(lfirst_int(cell), &job) && job_has_begun(&job))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 job.state == JOB_HOLDING ?
@@ -93,12 +90,11 @@ wait_for_start(BackgroundWorkerHandle *handle, int number)
 		BgwHandleStatus status;
 		pid_t		pid;
 		Job			job;
-		int			error;
 
 		/* a shutdown terminates this session as well */
 		CHECK_FOR_INTERRUPTS();
 		status = GetBackgroundWorkerPid(handle, &pid);
-		if (job_try_read(number, &job, &error) && job.state != JOB_STARTING)
+		if (job_try_read(number, &job) && job.state != JOB_STARTING)
 			return true;
 		if (status == BGWH_STOPPED || status == BGWH_POSTMASTER_DIED || patience_is_over(until))
 			return false;
@@ -110,14 +106,14 @@ wait_for_start(BackgroundWorkerHandle *handle, int number)
 /* a job that is being started */
 typedef struct Starting
 {
-	int			number;			/* 0: none yet */
+	Job			job;			/* without a number before it is created */
 	int			oldest;			/* job to remove when this one has begun; 0: none */
 	BackgroundWorkerHandle *handle;
 } Starting;
 
 /* runs after the job has begun, so it must not raise an error */
 static void
-push_out_oldest(const Starting *starting)
+remove_oldest(const Starting *starting)
 {
 	if (starting->oldest != 0)
 		job_remove(starting->oldest);
@@ -125,44 +121,43 @@ push_out_oldest(const Starting *starting)
 
 /* cleanup, also when the session is terminated: a start that did not succeed leaves no job */
 static void
-give_up(int code, Datum arg)
+abandon_start(int code, Datum arg)
 {
 	const Starting *starting = (const Starting *) DatumGetPointer(arg);
+	int			number = starting->job.job;
 	Job			job;
-	int			error;
 
 	if (starting->handle != NULL)
 		TerminateBackgroundWorker(starting->handle);
-	if (starting->number == 0)
+	if (number == 0)
 		return;
 	/* a job that has begun meanwhile records its own end */
-	if (job_try_read(starting->number, &job, &error) && job.pid != 0)
-		push_out_oldest(starting);
+	if (job_try_read(number, &job) && job.pid != 0)
+		remove_oldest(starting);
 	else
-		job_remove(starting->number);
+		job_remove(number);
 }
 
 static int
 start(const RestorePlan *plan, const JobSettings *settings, int lock)
 {
-	Job			job = {.settings = *settings};
-	Starting	starting = {0};
+	Starting	starting = {.job.settings = *settings};
 
 	refuse_second_job();
 	starting.oldest = job_tidy();
-	PG_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&starting));
+	PG_ENSURE_ERROR_CLEANUP(abandon_start, PointerGetDatum(&starting));
 	{
-		starting.number = job_create(&job, plan, lock);
-		starting.handle = register_worker(starting.number);
-		if (!wait_for_start(starting.handle, starting.number))
+		job_create(&starting.job, plan, lock);
+		starting.handle = register_worker(starting.job.job);
+		if (!wait_for_start(starting.handle, starting.job.job))
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 					 errmsg("could not start the worker of the restore"),
 					 errhint("More details may be available in the server log.")));
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&starting));
-	push_out_oldest(&starting);
-	return starting.number;
+	PG_END_ENSURE_ERROR_CLEANUP(abandon_start, PointerGetDatum(&starting));
+	remove_oldest(&starting);
+	return starting.job.job;
 }
 
 int

@@ -24,7 +24,6 @@ typedef enum OutcomeReason
 	REASON_KERNEL,				/* `error` has the errno */
 	REASON_DAMAGED				/* the snapshot's map of the segment is damaged */
 } OutcomeReason;
-#define LAST_REASON REASON_DAMAGED
 
 /*
  * The state of a segment or the outcome of its restore, in blocks.  After the restore, wanted =

@@ -1,16 +1,15 @@
 /*
  * snapshot_file.c - the format of a snapshot file
  */
-#include "snapshot_file.h"
+#include "c.h"
+
+#include "port/pg_crc32c.h"
+
 #include "kernel/page_cache.h"
+#include "snapshot_file.h"
 #include "wire.h"
 
-#include <string.h>
-
 static const char magic[8] = {'P', 'G', 'R', 'E', 'S', 'I', 'D', '\n'};
-
-/* the polynomial of iSCSI and of PostgreSQL, reflected */
-#define CRC32C_POLYNOMIAL 0x82f63b78u
 
 #define LARGEST_FORK 3
 
@@ -20,22 +19,10 @@ static const char magic[8] = {'P', 'G', 'R', 'E', 'S', 'I', 'D', '\n'};
 uint32_t
 sf_crc32c(uint32_t crc, const void *data, size_t size)
 {
-	static uint32_t table[256];
-	const uint8_t *p = data;
-
-	if (table[1] == 0)
-		for (uint32_t i = 0; i < 256; i++)
-		{
-			uint32_t	c = i;
-
-			for (int bit = 0; bit < 8; bit++)
-				c = (c >> 1) ^ ((c & 1) ? CRC32C_POLYNOMIAL : 0);
-			table[i] = c;
-		}
 	crc = ~crc;
-	while (size-- > 0)
-		crc = (crc >> 8) ^ table[(crc ^ *p++) & 0xff];
-	return ~crc;
+	COMP_CRC32C(crc, data, size);
+	FIN_CRC32C(crc);
+	return crc;
 }
 
 void

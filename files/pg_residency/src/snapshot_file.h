@@ -1,8 +1,8 @@
 /*
  * snapshot_file.h - the format of a snapshot file
  *
- * No PostgreSQL types here: this layer is tested and fuzzed separately.  All numbers are
- * little-endian.
+ * No PostgreSQL types here: this layer is tested and fuzzed separately, with the CRC of libpgport.
+ * All numbers are little-endian.
  *
  *   header    SF_HEADER_BYTES, its last four bytes the CRC-32C of the others
  *   segments  one after another, without those that had no cached block:
@@ -108,6 +108,7 @@ struct sf_segment
 	size_t		raw_size;		/* bytes */
 };
 
+/* The CRC-32C of the server, continued from that of the data before; 0 at the beginning. */
 extern uint32_t sf_crc32c(uint32_t crc, const void *data, size_t size);
 
 /* header.body_size and body_crc must be set; out has SF_HEADER_BYTES */

@@ -112,7 +112,7 @@ like(ask($writer, "SELECT residency_drop_snapshot('$full')"), qr/could not write
 is(snapshots($full), '', 'but has dropped the snapshot');
 $writer->{psql}->kill_kill;
 
-sub plans { my @plans = glob($node->data_dir . '/pg_residency/pgsql_tmp.plan.*'); return scalar @plans; }
+sub job_files { return scalar grep { /\.\d+$/ } glob($node->data_dir . '/pg_residency/pgsql_tmp.job.*'); }
 
 # --- a database whose owner keeps it locked delays neither the restore of its buffers nor a snapshot for long
 $node->safe_psql('win', 'CHECKPOINT; SELECT count(*) FROM plain');
@@ -130,16 +130,17 @@ $owner->{psql}->kill_kill;
 my $postmaster = $node->safe_psql('postgres', "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)");
 my $jobs = $node->safe_psql('postgres', 'SELECT count(*) FROM residency_jobs');
 END { kill 'CONT', $postmaster if $postmaster; }
+my $files = job_files();
 my $starter = session($node);
 kill 'STOP', $postmaster;
 begin($starter, q(SELECT residency_restore_start('damaged')));
-until_true('it has a plan', \&plans);
+until_true('the job has a file', sub { job_files() > $files; });
 kill 'TERM', $starter->{pid};
-until_true('it removes it', sub { !plans(); });
+until_true('the session removes the file', sub { job_files() == $files; });
 kill 'CONT', $postmaster;
 $starter->{psql}->kill_kill;
 is($node->safe_psql('postgres', 'SELECT count(*) FROM residency_jobs'), $jobs, 'a starter that is terminated leaves no job behind');
-is(plans(), 0, 'nor a plan');
+is(job_files(), $files, 'nor its file');
 
 # --- few descriptors, all of them in use, while the I/O pressure is read
 SKIP:

@@ -157,6 +157,9 @@ is(ask($watcher, "SELECT string_agg(state, ',' ORDER BY job) FROM residency_jobs
 kill 'CONT', postmaster($node);
 is(answer($starter), $next, 'which it does');
 is(ended($watcher, $next), 'done', 'and is done');
+# 128 bytes for each segment after the job
+my $without_plan = 2048 + 128 * ask($watcher, "SELECT segments FROM residency_jobs WHERE job = $job");
+is(-s "$directory/pgsql_tmp.job.$job", $without_plan, 'and has removed the plan of the killed one');
 $_->{psql}->kill_kill for ($starter, $watcher);
 
 # --- a start is canceled before its worker runs: no later job gets its number, or that worker would take the job for its own

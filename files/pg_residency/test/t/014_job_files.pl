@@ -53,11 +53,36 @@ for my $harm (
 	$harm->[1]->(file($job));
 	kill 'CONT', postmaster($node);
 	like(answer($starter), qr/ERROR:  could not start the worker of the restore/, "a start whose file was $harm->[0] fails");
-	is(join(' ', glob("$directory/pgsql_tmp.{job,plan}.*")), '', 'and leaves no file');
+	is(join(' ', glob("$directory/pgsql_tmp.{job,buffers}.*")), '', 'and leaves no file');
 }
 
-# --- signals do not shorten the time that a start waits for its worker
+# changes a byte at that distance from the end of a file
+sub damage
+{
+	my ($path, $from_end) = @_;
+	open(my $handle, '+<:raw', $path) or die "open: $!";
+	seek($handle, -$from_end, 2) && read($handle, my $byte, 1) && seek($handle, -$from_end, 2) or die "seek: $!";
+	print $handle ~$byte & "\xff";
+	close($handle) or die "close: $!";
+}
+
+# --- a job whose plan is damaged fails, and its message has the path
 my $job = begin_start($node, $starter, $watcher);
+damage(file($job), 1);
+kill 'CONT', postmaster($node);
+is(answer($starter), $job, 'a job whose plan is damaged starts');
+is(job($node, $job, 'state, message'), qq(failed|job file "pg_residency/pgsql_tmp.job.$job" is damaged), 'and fails');
+# its file ends with the last segment now
+until_true('the plan is removed', sub { -s file($job) == 2048 + 128 * job($node, $job, 'segments'); });
+damage(file($job), 128);
+my ($ended, $none, $damaged) = $node->psql('postgres', "SELECT * FROM residency_job_segments($job)");
+like($damaged, qr/ERROR:  job file "pg_residency\/pgsql_tmp.job.$job" is damaged/, 'a damaged segment is not shown');
+is(job($node, $job, 'state'), 'failed', 'but its job is');
+damage(file($job), 128 * job($node, $job, 'segments') + 2048 - 100);
+is(job($node, $job, 'state'), '', 'a job whose state is damaged is not');
+
+# --- signals do not shorten the time that a start waits for its worker
+$job = begin_start($node, $starter, $watcher);
 for (my $until = time + 5; time < $until; sleep 0.001)
 {
 	kill 'USR1', $starter->{pid};
@@ -83,8 +108,9 @@ until_true('the worker ends', sub { !kill 0, $pid; });
 ($job, $pid) = slow_job(500);
 my $mode = (stat $directory)[2] & 07777;
 open(my $handle, '+<:raw', file($job)) or die "open: $!";
-seek($handle, 1024 + 64, 0) or die "seek: $!";
-print $handle 'x' x 60;
+# the second segment, a record of 128 bytes
+seek($handle, 2048 + 128, 0) or die "seek: $!";
+print $handle 'x' x 128;
 close($handle) or die "close: $!";
 chmod 0, $directory or die "chmod: $!";
 until_true('the worker ends', sub { !kill 0, $pid; });
