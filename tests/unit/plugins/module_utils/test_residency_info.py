@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _residency_info
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -208,20 +206,6 @@ def test_thin_generations_are_named():
     assert result["warnings"] == ["'warm' means warm@3, from 26 h ago: warm@4 is newer and thin (less than half as full)."]
 
 
-def test_does_not_wait_unless_told():
-    amounts = [{"wanted": 100, "resident": 10, "gone": 0}]
-    result = look(server(residency_snapshot_segments=amounts), options(snapshot="warm"))
-    assert result["reached"] is False
-    assert result["msg"] == "warm@3: 10 % of 800 kB is resident."
-
-
-def test_waits_no_longer_than_its_timeout():
-    amounts = [{"wanted": 100, "resident": 10, "gone": 0}]
-    with pytest.raises(ResidencyError) as caught:
-        look(server(residency_snapshot_segments=amounts), options(snapshot="warm", wait=True))
-    assert caught.value.result["reached"] is False and set(caught.value.result) == KEYS
-
-
 @pytest.fixture
 def stopped(tmp_path):
     """A data directory with two relations and a snapshot with names."""
@@ -274,12 +258,3 @@ def test_capabilities_need_no_login(stopped):
     assert options("capabilities", "jobs").needs_login
     result = _residency_info.of_host(stopped, lambda path: {"path": path})
     assert result["capabilities"] == {"path": stopped} and set(result) == KEYS
-
-
-def test_every_path_has_the_same_keys():
-    assert set(look(server(), options("databases", "relations", "segments", "snapshots"))) == KEYS
-    assert set(look(server(), options())) == KEYS
-
-
-def test_result_is_json():
-    json.dumps(look(server(), options("databases", "relations", "segments", "snapshots")))

@@ -87,14 +87,3 @@ def test_expected_by_relation_within_the_budget():
     assert _selection.expect(Selection(rows=rows), 100) == {places[0]: 60, places[1]: 40}
     # in the order in which they are to be loaded
     assert _selection.expect(Selection(rows=rows[::-1], everything=False), 100) == {places[1]: 90, places[0]: 10}
-
-
-def test_cost_grows_with_the_files():
-    names = Names({}, {5: "postgres_air"})
-    rows = []
-    for number in range(20000):
-        one = relation("public.t%d" % number, 16000 + number)
-        names.relations[one.place] = one
-        rows.append(segment_row(number, 1))
-    chosen, dummy = _selection.choose_rows(rows, names, wish(["public.t1*", "*9"]))
-    assert len(chosen) == len([number for number in range(20000) if str(number).startswith("1") or number % 10 == 9])
