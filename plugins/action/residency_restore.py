@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The module of this name, with a line per host every 10 % or 30 s while a restore runs.
+"""Run the module of this name, with a line per host every 10 % or 30 s while a restore runs.
 
 A module cannot speak before it ends. So the job is started without waiting, and then waited for in slices
 that end when the next line is due. The last slice is the module's own result.

@@ -37,7 +37,7 @@ LAYERS = ("page_cache", "shared_buffers")
 
 
 class State(NamedTuple):
-    """What both caches hold of some relations."""
+    """The content of both caches, of some relations."""
 
     files: List[_page_cache.File]
     buffers: Optional[Dict[Place, int]]  # blocks; None if unknown
@@ -99,24 +99,9 @@ def _acts(options: Options, data_directory: Optional[str]) -> Dict[str, Act]:
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False,
-        "scope": None,
-        "data_directory": None,
-        "server": None,
-        "restarted": False,
-        "files": 0,
-        "bytes": 0,
-        "resident_bytes_before": 0,
-        "resident_bytes_after": 0,
-        "buffer_bytes_before": None,
-        "buffer_bytes_after": None,
-        "relations": [],
-        "left": [],
-        "host": None,
-        "commands": [],
-        "queries": [],
-        "warnings": [],
-        "diff": {"before": "", "after": ""},
+        "changed": False, "scope": None, "data_directory": None, "server": None, "restarted": False, "files": 0, "bytes": 0,
+        "resident_bytes_before": 0, "resident_bytes_after": 0, "buffer_bytes_before": None, "buffer_bytes_after": None, "relations": [], "left": [],
+        "host": None, "commands": [], "queries": [], "warnings": [], "diff": {"before": "", "after": ""},
     }
 
 
@@ -292,7 +277,7 @@ def _where(session: Session) -> str:
 
 
 def _require_same(path: str, data_directory: str) -> None:
-    """Whatever leads there: the directory is the same."""
+    """Raise an error unless both paths lead to the same directory."""
     try:
         status = os.stat(path)
         same = (status.st_dev, status.st_ino) == _data_directory.opened(data_directory).identity

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What both caches hold now: in all, by database and by relation, from one walk over the cluster's files."""
+"""The content of both caches, in total, by database and by relation, from one walk over the cluster's files."""
 
 from __future__ import annotations
 

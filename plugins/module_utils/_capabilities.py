@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What this host lets the collection see and do, and what works against a warm cache.
+"""The capabilities and limits of this host, and the mechanisms that work against a warm cache.
 
 Reads only. What cannot be read, or not by this user, is None: never an error, and never a guess.
 """
@@ -69,7 +69,7 @@ def collect(data_directory: str) -> Dict[str, Any]:
 
 
 def reclaim(pid: int) -> Reclaim:
-    """What takes pages of this process away before memory is short: cheap enough for every restore."""
+    """The mechanisms that reclaim pages of this process before memory is short. Cheap enough for every restore."""
     cgroup = _cgroup(pid, _proc.mounts())
     near = cgroup["high_bytes"] is not None and cgroup["high_used_bytes"] is not None and cgroup["high_used_bytes"] >= _NEAR * cgroup["high_bytes"]
     return Reclaim(bool(_kdamonds()), cgroup["high_set_by"] if near else None, cgroup["high_bytes"] if near else 0)
@@ -87,7 +87,7 @@ def data_devices(data_directory: str) -> List[str]:
 
 
 def all_data_on_devices(data_directory: str) -> bool:
-    """Whether data_devices() has those of all places: a file system in memory, over others or over the network has none."""
+    """True if every location is on a known device: a file system in memory, over others or over the network has none."""
     return all(_data_devices(data_directory))
 
 
@@ -162,7 +162,7 @@ def _read_ahead_bytes(device: Optional[str]) -> Optional[int]:
 
 
 def _willneed_bytes(device: Optional[str]) -> Optional[int]:
-    """What one call of posix_fadvise(WILLNEED) loads at most, without a word about the rest."""
+    """Bytes that one call of posix_fadvise(WILLNEED) loads at most. It ignores the rest without an error."""
     if device is None:
         return None
     known = [_read_ahead_bytes(device)]
@@ -183,7 +183,7 @@ def _first_of(device: Optional[str], name: str) -> Optional[str]:
 
 
 def _cachestat(directory: DataDirectory, below: str) -> Tuple[Optional[bool], Optional[bool]]:
-    """Whether the system call exists, and whether it sees a page that was read just now.
+    """Two answers: the system call exists, and it counts a page that was read just now.
 
     On some file systems (overlay) it asks an inode that has no pages.
     """

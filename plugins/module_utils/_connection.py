@@ -226,7 +226,7 @@ class Session:
             cursor.close()
 
     def columns(self, sql: str) -> List[bool]:
-        """Whether each column of a statement's result is of variable length. Not prepared: FETCH has other columns each time."""
+        """For each column of a statement's result, True if it is of variable length. Not prepared: FETCH has other columns each time."""
         cursor = self._connection.cursor(**postgres.pg_cursor_args)
         try:
             cursor.execute(sql)
@@ -302,8 +302,8 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
 
 
 def for_libpq(params: Mapping[str, Any], major: int, more: Mapping[str, str]) -> Tuple[str, Dict[str, str]]:
-    """What a program that uses libpq connects with as :func:`connect` does: a connection string, and an environment with what nobody may
-    see in a list of processes. ``more`` are settings; ``major`` is the server's version."""
+    """A connection string for a program that uses libpq, which then connects as :func:`connect` does, and an environment with the secrets, which
+    a list of processes would show. ``more`` are settings; ``major`` is the server's version."""
     settings = dict(_SAFE, **MEANING)
     settings.update((name, value) for name, (since, value) in _LATER.items() if major >= since)
     settings.update(more)
@@ -416,7 +416,7 @@ def explain_connection(text: str) -> str:
 
 
 def _unexplained(error: ResidencyError) -> bool:
-    """Whether libpq failed for a reason for which no remedy is known."""
+    """True if libpq failed for a reason for which no remedy is known."""
     text = str(error)
     known = text == _THROUGH_A_POOLER or any(re.search(pattern, text) for pattern, dummy in _CONNECTION_REMEDIES)
     return error.__cause__ is not None and not known

@@ -149,7 +149,7 @@ class DataDirectory:
         return found
 
     def warnings(self) -> List[str]:
-        """What was left out so far."""
+        """Warnings about the files and tablespaces that were left out so far."""
         found = ["Tablespace %s is left out: %s" % one for one in sorted(self._left_out.items())]
         if self.skipped:
             names = sorted(self.skipped)
@@ -164,7 +164,7 @@ class DataDirectory:
         return os.stat(last, dir_fd=self._folder(folder), follow_symlinks=False)
 
     def is_postmaster(self, process: _processes.Pinned) -> bool:
-        """Whether it runs now, as the owner, and in this very directory."""
+        """True if the process runs as the owner, in this directory."""
         if process.user() != self.uid:
             return False
         try:

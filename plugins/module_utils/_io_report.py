@@ -26,7 +26,7 @@ Figures = Dict[str, Any]
 
 
 class Location(NamedTuple):
-    """Of files of the cluster."""
+    """The location of files of the cluster."""
 
     kind: str  # data, wal, tablespace
     path: str
@@ -108,7 +108,7 @@ def unmeasurable(places: Sequence[Location]) -> List[str]:
 
 
 def certainty(reads: Figures, others: Optional[Figures], gaps: Sequence[str]) -> str:
-    """Whether the reads that the disks served are the server's."""
+    """The certainty that the reads which the disks served are the server's."""
     if reads["served"] is None or others is None or gaps:
         return "unknown"
     return "upper_bound" if others["read_bytes"] > max(NOISE, reads["served_bytes"] // 100) else "exact"

@@ -30,7 +30,7 @@ class Database(NamedTuple):
 
 
 class Object(NamedTuple):
-    """What pg_stat_io counts for a kind of relation, or for WAL. Writes have the extensions too."""
+    """The counts of pg_stat_io for a kind of relation, or for WAL. Writes include the extensions."""
 
     reads: int
     read_bytes: int
@@ -39,7 +39,7 @@ class Object(NamedTuple):
 
 
 class Sessions(NamedTuple):
-    """Of others, at an edge of the window: what PostgreSQL does not know of them yet."""
+    """Other sessions at an edge of the window that have not reported all their counts yet."""
 
     working: int  # run a statement
     pending: int  # idle for less than 10 seconds: may have counted what they have not reported
@@ -87,7 +87,7 @@ def plain(reading: Reading) -> Dict[str, Any]:
 
 
 def parsed(given: Mapping[str, Any]) -> Reading:
-    """What plain() has made, after it was in a variable of a play."""
+    """The reading that plain() has written, after it was in a variable of a play."""
     try:
         if int(given["format"]) != FORMAT:
             raise ValueError("format")
@@ -131,7 +131,7 @@ def parsed(given: Mapping[str, Any]) -> Reading:
 
 @dataclass
 class Window:
-    """What happened between two readings. ``gaps`` are the reasons why something is unknown."""
+    """The difference of two readings. ``gaps`` are the reasons why something is unknown."""
 
     seconds: Optional[float] = None
     blocks_read: Optional[int] = None

@@ -430,7 +430,7 @@ def _database(session: Session) -> str:
 
 
 def _checkpoint(session: Session, result: Dict[str, Any]) -> None:
-    """What was loaded is written before anything is measured."""
+    """Write what was loaded, so that nothing of it is written while something is measured."""
     try:
         session.command("CHECKPOINT")
     except ResidencyError:

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the relations behind files are called, now and when a snapshot was taken, and patterns for their names.
+"""The names of the relations behind files, now and when a snapshot was taken, and patterns for names.
 
 The server gathers names, of all databases. They are spelled as in SQL (``public."Odd Name"``); a pattern may spell them
 so, or without the quotes.
@@ -86,7 +86,7 @@ def of_snapshot(session: Session, label: str) -> Optional[Names]:
 
 
 def at_places(places: Iterable[Place], session: Session) -> Names:
-    """What the relations are called whose files these are, now."""
+    """The current names of the relations to which these files belong."""
     wanted = sorted(set(places))
     if not wanted:
         return Names()

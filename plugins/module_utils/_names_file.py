@@ -35,7 +35,7 @@ _KINDS = {"r": "table", "i": "index", "m": "materialized view", "S": "sequence",
 
 
 def load_newest(data_directory: str) -> Names:
-    """Of the newest snapshot that has names which can be read."""
+    """The names of the newest snapshot whose names can be read."""
     try:
         directory = _data_directory.opened(data_directory)
         files = [name for name in directory.listed("pg_residency") if _FILE.fullmatch(name)]

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How far a module is, for the action plugin that started it as an asynchronous job."""
+"""The progress of a module, for the action plugin that started it as an asynchronous job."""
 
 from __future__ import annotations
 

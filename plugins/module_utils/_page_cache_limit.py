@@ -119,18 +119,18 @@ class _Limit(ABC):
 
     @abstractmethod
     def page_cache_bytes(self) -> int:
-        """What the page cache can have now."""
+        """Bytes that the page cache can use now."""
 
     @abstractmethod
     def describe(self, value: int) -> str:
         """The value in words."""
 
     def remember(self) -> Entry:
-        """What is needed to remove the limit when the cluster may be gone."""
+        """The data that is needed to remove the limit if the cluster no longer exists."""
         return {}
 
     def gone(self, entry: Entry) -> bool:
-        """Whether the limited process no longer exists."""
+        """True if the limited process no longer exists."""
         return False
 
 
@@ -425,7 +425,7 @@ class _Cgroup(_Limit):
 
 
 def _shared_memory(pid: int) -> int:
-    """Of a postmaster: its shared memory outside huge pages, whether touched or not."""
+    """Bytes of a postmaster's shared memory outside huge pages, touched or not."""
     size = 0
     for line in _processes.maps(pid).splitlines():
         if line.endswith("/dev/zero (deleted)"):

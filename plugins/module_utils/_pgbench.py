@@ -49,7 +49,7 @@ class Group:
 
 @dataclass
 class Session:
-    """What one session did, by script: transactions, those that failed, and the slowest one in ms."""
+    """The transactions of a session by script, those that failed, and the slowest in ms."""
 
     group: int
     number: int
@@ -143,7 +143,7 @@ def _run(
 
 
 def _ends_with_us() -> Callable[[], None]:
-    """What a child calls first. Without it, a run whose module was killed goes on unseen, beside the next one."""
+    """Have the kernel end this child with its parent. Else the load of a module that was killed goes on unseen, beside the next one."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def set_signal() -> None:

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How many of the reads that PostgreSQL counts in a window the devices served.
+"""Count in a window the reads of PostgreSQL and those that the devices served.
 
 PostgreSQL's own counters arrive late: a session adds its counts to the statistics at the end of a transaction, but not more than once
 a second, and what is left when it becomes idle 10 seconds later. So before the statistics are read, idle sessions get that time.

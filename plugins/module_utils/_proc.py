@@ -95,7 +95,7 @@ class Cgroup(NamedTuple):
 
 
 def cgroup_of(pid: int, controller: str) -> Optional[Cgroup]:
-    """Of a controller of version 1, or of version 2, whose controllers share one tree, with an empty name."""
+    """The cgroup of a process for a controller of version 1, or, with an empty name, in the tree of version 2."""
     version = 1 if controller else 2
     for mount in mounts():
         if mount.type != ("cgroup" if controller else "cgroup2") or (controller and controller not in mount.options.split(",")):

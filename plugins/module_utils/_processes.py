@@ -110,7 +110,7 @@ def look(pid: int) -> Optional[Process]:
 
 
 def ended(pid: int) -> bool:
-    """Whether it is gone, or on its way: from when it has given its memory back, /proc/<pid>/io is closed to its own user."""
+    """True if the process has ended or is ending: once it has released its memory, /proc/<pid>/io is closed to its own user."""
     text = _proc.text("/proc/%d/status" % pid)
     return text is None or "\nVmSize:" not in text
 
@@ -171,7 +171,7 @@ def _directory(postmaster: Process) -> str:
 
 
 def maps(pid: int) -> str:
-    """Of a process, empty where they cannot be read. Root in a container may not always; the process's user may."""
+    """The variables of a process, empty if they cannot be read. Root in a container may not always; the process's user may."""
     try:
         process = Pinned(pid)
         try:

@@ -240,7 +240,7 @@ def _run(session: Session, server: Server, backend: int, query: Query, timeout: 
 
 
 def _statement(session: Session, text: str, columns: List[bool], version: int) -> Tuple[str, List[str]]:
-    """Of a run that reads what a client would, and what it could not be made to read."""
+    """The query to run, which also reads the TOAST values that a client would, and a remark if that is impossible."""
     if version >= _toast.SERIALIZES:
         return _EXPLAIN_RESULT + text, []
     if not any(columns):

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How much of a snapshot is resident now: in all, by relation and by segment, with names."""
+"""The residency of a snapshot now, in total, by relation and by segment, with names."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def place_of(row: Row) -> Place:
 
 
 def snapshot_rows(session: Session, snapshot: str) -> List[Row]:
-    """What a snapshot wants of each segment, counted anew."""
+    """The segments of a snapshot, with a new count of their resident blocks."""
     return session.rows(
         "SELECT segment_no, tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment,"
         " blocks, wanted, in_shared_buffers, resident, gone, heat"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _residency
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, data_directory_of
@@ -31,27 +31,8 @@ NAME_BYTES = 128  # that it takes about for the name of a relation
 DAY = 86400  # seconds
 
 COLUMNS = (
-    "name",
-    "generation",
-    "taken_at",
-    "origin",
-    "in_recovery",
-    "system_identifier",
-    "timeline",
-    "server_version_num",
-    "segments",
-    "blocks",
-    "wanted",
-    "in_page_cache",
-    "in_shared_buffers",
-    "in_both",
-    "file_bytes",
-    "digest",
-    "problem",
-    "thin",
-    "current",
-    "measure",
-    "age",
+    "name", "generation", "taken_at", "origin", "in_recovery", "system_identifier", "timeline", "server_version_num", "segments", "blocks", "wanted",
+    "in_page_cache", "in_shared_buffers", "in_both", "file_bytes", "digest", "problem", "thin", "current", "measure", "age",
 )
 # by the server's clock, and for all of a list by the same moment
 _AGE = "CASE WHEN taken_at IS NOT NULL THEN greatest(0, extract(epoch FROM statement_timestamp() - taken_at))::float8 END AS age"
@@ -76,8 +57,8 @@ def check_options(name: str, keep: Optional[int], present: bool, keep_days: Opti
         check_name(name, generation_allowed=not present)
     elif not PATTERN.fullmatch(name):
         raise ResidencyError("invalid snapshot pattern '%s': use letters, digits, '_', '.', '-', '*' and '?', at most 63." % name)
-    if keep_days is not None:
-        check_days("keep_days", keep_days)
+    if keep_days is not None and not 0 < keep_days <= LARGEST_DAYS:
+        raise ResidencyError("keep_days is %g: it must be more than 0 and at most %d." % (keep_days, LARGEST_DAYS))
     if keep is None:
         return
     if present and keep < 1:
@@ -88,11 +69,6 @@ def check_options(name: str, keep: Optional[int], present: bool, keep_days: Opti
         raise ResidencyError("keep is %d: it must not be less than 0." % keep)
     if keep > 0 and "@" in name:
         raise ResidencyError("keep cannot be combined with one generation: use the name '%s'." % name.partition("@")[0])
-
-
-def check_days(option: str, days: float) -> None:
-    if not 0 < days <= LARGEST_DAYS:
-        raise ResidencyError("%s is %g: it must be more than 0 and at most %d." % (option, days, LARGEST_DAYS))
 
 
 def is_pattern(name: str) -> bool:
@@ -113,7 +89,7 @@ def select(snapshots: List[Row], name: str) -> List[Row]:
 
 
 def superseded(snapshots: List[Row], name: str, keep: int) -> List[Row]:
-    """Of what ``name``, which may be a pattern, means all but the newest ones. Thin ones go first, unreadable ones before them."""
+    """The generations of ``name``, which may be a pattern, except the newest ``keep``. Thin ones go first, unreadable ones before them."""
 
     def rank(one: Row) -> Tuple[bool, bool, float, int]:
         readable = one["taken_at"] is not None
@@ -125,7 +101,7 @@ def superseded(snapshots: List[Row], name: str, keep: int) -> List[Row]:
 
 
 def older(snapshots: Iterable[Row], days: Optional[float]) -> List[Row]:
-    """Of these, the ones that are older. One that cannot be read has no age."""
+    """The snapshots older than so many days. A snapshot that cannot be read has no age."""
     return [one for one in snapshots if days is not None and one["age"] is not None and one["age"] > days * DAY]
 
 
@@ -153,25 +129,16 @@ def _thin_warnings(snapshots: List[Row], snapshot: Row, asked: str) -> List[str]
     if snapshot["thin"]:
         meant = _meant(select(snapshots, snapshot["name"]))
         return [
-            "%s is thin: it holds %s, while the fullest generation before it held %s.%s"
-            % (
-                full_name(snapshot),
-                human_blocks(snapshot["wanted"]),
-                human_blocks(snapshot["measure"]),
+            "%s is thin: it holds %s, while the fullest generation before it held %s.%s" % (
+                full_name(snapshot), human_blocks(snapshot["wanted"]), human_blocks(snapshot["measure"]),
                 " '%s' means %s." % (snapshot["name"], _dated(meant)) if meant is not None and meant is not snapshot else "",
             )
         ]
     newer = [full_name(one) for one in select(snapshots, asked) if one["thin"] and one["generation"] > snapshot["generation"]]
     if not newer:
         return []
-    return [
-        "'%s' means %s: %s newer and thin (less than half as full)."
-        % (asked, _dated(snapshot), newer[0] + " is" if len(newer) == 1 else "%s are" % _listed(newer))
-    ]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return "%s to %s" % (names[0], names[-1]) if len(names) > 2 else " and ".join(names)
+    listed = "%s to %s" % (newer[0], newer[-1]) if len(newer) > 2 else " and ".join(newer)
+    return ["'%s' means %s: %s %s newer and thin (less than half as full)." % (asked, _dated(snapshot), listed, "is" if len(newer) == 1 else "are")]
 
 
 def _dated(snapshot: Row) -> str:
@@ -316,14 +283,7 @@ def drop(session: Session, name: str, keep: int, check_mode: bool, keep_days: Op
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False,
-        "snapshot": None,
-        "thin": None,
-        "removed": [],
-        "relations": [],
-        "difference": None,
-        "queries": [],
-        "warnings": [],
+        "changed": False, "snapshot": None, "thin": None, "removed": [], "relations": [], "difference": None, "queries": [], "warnings": [],
         "diff": {"before": "", "after": ""},
     }
 
@@ -378,7 +338,7 @@ def _file_bytes(previous: Optional[Row], rows: List[Row]) -> int:
 
 
 def _require_room(session: Session, needed: int) -> None:
-    """What would keep the server from writing the file: its snapshot directory may be elsewhere, by a link or a mount."""
+    """Raise an error if the server could not write the file: its snapshot directory may be elsewhere, by a link or a mount."""
     # as another user, or from another host, only the server could tell
     if session.peer() is None or os.geteuid() == 0:
         return
@@ -407,12 +367,12 @@ def _previous(generations: List[Row]) -> Optional[Row]:
 
 
 def _meant(generations: List[Row]) -> Optional[Row]:
-    """What the server calls current: the generation that their bare name means."""
+    """The current generation, which the bare name means."""
     return next((one for one in generations if one["current"]), None)
 
 
 def _measure(session: Session, generations: List[Row]) -> Tuple[int, Optional[Row]]:
-    """What the server would compare a new one with: the most that still exists of a generation, and that generation.
+    """The number of blocks that the server would compare a new generation with, the most that still exist of one, and that generation.
 
     Nothing before the last forced one counts, which has no measure, as the first one.
     """
@@ -445,7 +405,7 @@ def _removed_by(generations: List[Row], keep: int, thin: bool, fullest: Optional
 def _removed_by_age(
     generations: List[Row], days: Optional[float], thin: bool, fullest: Optional[Row], blocks: int, measure: int
 ) -> List[Row]:
-    """What a new generation of so many blocks removes because of its age: nothing if it is thin, and never what a later one is compared with."""
+    """The old generations that a new one of so many blocks removes: none if it is thin, and never the one that later ones are compared with."""
     protected = fullest if blocks < measure - measure // AS_FULL else None
     return [] if thin else [one for one in older(generations, days) if one is not protected]
 

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a restore is to bring back, in which order, and how much of that is resident now.
+"""The segments that a restore loads, their order, and their residency now.
 
 Of a snapshot it is all segments, or those of the relations that patterns choose; of relations that were rewritten
 since, and where there is no snapshot yet, it is the whole of their files.
@@ -201,7 +201,7 @@ def _nameless(selection: Selection, label: str, gone: Set[Place]) -> List[str]:
 
 
 def mostly_cached(rows: Iterable[Row], former: Mapping[Place, Relation], places: Iterable[Place]) -> Set[Place]:
-    """Of these relations, those of whose main fork at least half was in the snapshot."""
+    """The relations whose main fork was at least half in the snapshot."""
     wanted: Dict[Place, int] = dict.fromkeys(places, 0)
     size: Dict[Place, int] = {place: former[place].pages for place in wanted}
     for row in rows:
@@ -214,7 +214,7 @@ def mostly_cached(rows: Iterable[Row], former: Mapping[Place, Relation], places:
 
 
 def start_options(selection: Selection) -> Dict[str, Any]:
-    """What residency_restore_start() is to know of it."""
+    """The options of residency_restore_start() for this selection."""
     options: Dict[str, Any] = {}
     if selection.segment_numbers is not None:
         options["segments"] = selection.segment_numbers

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a whole server has read from its devices, as the kernel charges its processes.
+"""The reads of a whole server from its devices, as the kernel charges its processes.
 
 A backend's own count is not enough: what its parallel workers read is the postmaster's once they have ended, and from
 PostgreSQL 18 on I/O workers may do all the reading. The sum over the server only ever grows, so that two sums tell what was
@@ -87,7 +87,7 @@ class Reads:
         return self.backend + self.io_workers + (self.ended if workers_launched else 0)
 
     def of_query(self, workers_launched: int) -> int:
-        """What the data's devices delivered. Processes are charged with the reads of all devices, such as those of a library for JIT."""
+        """Bytes that the data's devices delivered. Processes are charged with the reads of all devices, such as those of a library for JIT."""
         charged = self.charged(workers_launched)
         return charged if self.disk_bytes is None or self.dead else min(charged, self.disk_bytes)
 
@@ -198,7 +198,7 @@ def compare(before: Sample, after: Sample, server: Server, backend: int) -> Read
 
 
 def more_than_its_own(reads: Reads, workers_launched: int, others: Others, read_by_workers: int) -> List[str]:
-    """Why more may be charged to the query than it has read."""
+    """Remarks about reads of others that may be charged to the query."""
     found = []
     shared = reads.io_workers > NOISE
     if shared:
@@ -240,7 +240,7 @@ def _came_and_went(others: Others, read_by_workers: int, some: bool) -> List[str
 
 
 def neither_more_nor_less(reads: Reads) -> List[str]:
-    """Why the figure says little."""
+    """Remarks about counts that are lost."""
     if reads.disk_bytes is None:
         return ["the data is on no block device of this host, whose reads the kernel would charge to processes"]
     if reads.torn:
@@ -251,7 +251,7 @@ def neither_more_nor_less(reads: Reads) -> List[str]:
 
 
 def cross_check(reads: Reads, workers_launched: int) -> List[str]:
-    """What the devices themselves say about the figures."""
+    """Remarks that follow from the devices' own counters."""
     found: List[str] = []
     if reads.disk_bytes is None:
         return found
@@ -308,7 +308,7 @@ def _only(disks: Dict[str, Disk], names: Collection[str]) -> Dict[str, Disk]:
 
 
 def _setting(name: str, setting: str) -> Optional[str]:
-    """Of a device's queue; a partition has that of its disk."""
+    """A setting of a device's queue; a partition has that of its disk."""
     return next((text for text in (_proc.text("/sys/class/block/%s%s/queue/%s" % (name, above, setting)) for above in ("", "/..")) if text), None)
 
 

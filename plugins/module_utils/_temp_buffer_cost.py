@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What it costs to flush the local buffers of a temporary table, and to read the table again.
+"""Measure the cost of flushing the local buffers of a temporary table, and of reading the table again.
 
 Each measurement of a size has a session of its own, as in the published benchmark: local buffers are never given back, and a flush looks at all
 that the session has. One round measures every size once. So all sizes meet the same neighbours, and a time limit takes iterations from the
@@ -502,7 +502,7 @@ def step_of(explained: Any) -> Step:
 
 
 def require(right: bool, found: str) -> None:
-    """What is measured has to be what it is called."""
+    """Raise an error unless the server did exactly what is measured."""
     if not right:
         raise ResidencyError("This is not what was to be measured: %s." % found)
 
@@ -511,7 +511,7 @@ def require(right: bool, found: str) -> None:
 
 
 def summary(blocks: int, found: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """Of all iterations of one size. The numbers of blocks are the same in each."""
+    """The result for one size, from all its iterations. The numbers of blocks are the same in each."""
     first = found[0]
     return {
         "blocks": blocks, "iterations": len(found), "buffers": first["buffers"], "written": first["written"], "read": first["read"],

@@ -92,7 +92,7 @@ def _scheduler(name: str) -> Optional[str]:
 
 
 def _limits(pid: int, names: Any) -> List[Dict[str, Any]]:
-    """Of the cgroups of the server and above, per device the tightest: a cloud volume's limit is not among them, since the cloud has it."""
+    """The tightest limit per device of the server's cgroup and those above it. The limit of a cloud volume is known only to the cloud."""
     place = _proc.cgroup_of(pid, "blkio") or _proc.cgroup_of(pid, "")
     if place is None:
         return []

@@ -50,7 +50,7 @@ def table(result: Mapping[str, Any], host: str) -> List[str]:
 
 
 def planner(plan: Result) -> str:
-    """What it means for a table."""
+    """A sentence about the costs of flushing and scanning a table."""
     cost, scans = plan.number("flush_cost"), plan.number("scans_to_pay")
     if cost is None:
         return ""

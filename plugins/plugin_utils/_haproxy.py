@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How HAProxy sees a host: answers to the queries of the adapter haproxy, evaluated on the controller."""
+"""The state of a host in HAProxy, from the answers to the queries of the adapter haproxy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def haproxy_question(place: Mapping[str, Any], condition: Sequence[str]) -> List
 
 
 def haproxy(results: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]], primary: bool) -> List[Dict[str, Any]]:
-    """How every queried HAProxy sees a host. A backend without another server that is up does not count for a primary.
+    """The state of a host in each queried HAProxy. A backend without another server that is up does not count for a primary.
 
     Whom to ask, and for what, is the inventory's, in the order of the answers; of an answer no more is taken than how a server is.
     """
@@ -59,7 +59,7 @@ def _rows(text: str) -> Optional[List[Mapping[str, Any]]]:
 
 
 def haproxy_unfit(seen: Sequence[Mapping[str, Any]], begun: bool, ours: bool) -> str:
-    """Why a host cannot be taken out of traffic, checked before anything is changed.
+    """The reason why a host cannot be taken out of traffic, checked before anything is changed.
 
     Where a roll has ``begun`` with others, those that it has out come back before others go. The host itself may be out if that is ``ours``.
     """

@@ -38,7 +38,7 @@ def pgbouncer(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str
 
 
 def pgbouncer_unfit(seen: Sequence[Mapping[str, Any]]) -> str:
-    """Why the clients cannot be paused, checked before anything is changed."""
+    """The reason why the clients cannot be paused, checked before anything is changed."""
     for one in seen:
         if not one["answered"]:
             return (
@@ -54,7 +54,7 @@ def pgbouncer_unfit(seen: Sequence[Mapping[str, Any]]) -> str:
 
 
 def pgbouncer_not_paused(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], seconds: Any) -> str:
-    """Why the restart cannot start; "already paused" is no error."""
+    """The reason why the restart cannot start; "already paused" is no error."""
     for place, one in zip(places, results):
         if one.get("rc", 1) != 0 and "already" not in str(one.get("stderr") or ""):
             slow = "transactions ran longer than cache_restart_pause_timeout (%s s)" % seconds
@@ -64,13 +64,13 @@ def pgbouncer_not_paused(results: Sequence[Mapping[str, Any]], places: Sequence[
 
 
 def pgbouncer_ended(result: Mapping[str, Any]) -> bool:
-    """Whether another attempt to resume is of no use: it is done, or nobody answers."""
+    """True if another attempt to resume is useless: it is done, or the pooler does not answer."""
     done = result.get("rc", 1) == 0 or "not paused" in str(result.get("stderr") or "")
     return bool(result.get("unreachable")) or done or result.get("rc") in TIMED_OUT
 
 
 def pgbouncer_not_resumed(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], host: str) -> str:
-    """Whose clients still wait; "not paused" is no error."""
+    """A sentence for each pooler whose clients still wait; "not paused" is no error."""
     for place, one in zip(places, results):
         if one.get("rc", 1) != 0 and "not paused" not in str(one.get("stderr") or ""):
             return (

@@ -24,7 +24,7 @@ _NOTE = (
 
 
 class Run(NamedTuple):
-    """What the table needs of a run, each taken as what it must be."""
+    """The figures of a run that the table shows."""
 
     limit: str
     touched: Optional[float]
@@ -81,7 +81,7 @@ def _times(value: Optional[float], factor: float) -> Optional[float]:
 
 
 def gain(every: List[Run]) -> str:
-    """What the runs say, in one sentence."""
+    """The summary of the runs in one sentence."""
     if not every or every[0].riops is None or every[0].rpiops is None:
         return ""
     first, last = every[0], every[-1]
@@ -94,7 +94,7 @@ def gain(every: List[Run]) -> str:
 
 
 def row(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
-    """Of the fleet's table: the first run, and the ratio of the last one if there are two."""
+    """A row of the fleet's table: the first run, and the ratio of the last one if there are two."""
     words = str(one["message"])
     every = runs(result)
     if not words and (check_mode or not every):

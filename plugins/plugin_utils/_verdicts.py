@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How a playbook ended for each host, from the variables set by its plays."""
+"""The verdict of a playbook on each host, from the variables set by its plays."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def verdicts(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], p
 
 
 def reason(failed: Mapping[str, Any]) -> str:
-    """Why a task, or each failed item of its loop, has failed, and the remedy if the connection to the host is the cause."""
+    """The reason why a task, or each failed item of its loop, has failed, and the remedy if the connection to the host is the cause."""
     items = [one for one in failed.get("results") or [failed] if isinstance(one, Mapping)]
     wrong = [one for one in items if one.get("failed")] or items
     texts = list(dict.fromkeys(str(one.get("msg") or "").strip() for one in wrong))
