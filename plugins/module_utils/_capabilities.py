@@ -252,7 +252,7 @@ def _frames(descriptor: int, length: int, pagemap: int) -> List[int]:
 
 
 def _largest_file(directory: DataDirectory, below: str) -> Optional[str]:
-    """Of the first relation files that are met: only one is needed."""
+    """The name of the largest of the first relation files below a directory; None if there is none."""
     prefix = below or "base"
     largest, size = None, 0
     names = (name for name in _page_cache.relation_files(directory.path, None) if name.startswith(prefix + "/"))

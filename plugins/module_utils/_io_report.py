@@ -83,7 +83,7 @@ def report(begun: Reading, ended: Reading, places: Sequence[Location], foreign: 
     others = _others(window, total, on_volumes, whole)
     result = nothing()
     result.update(
-        window={"begin": _moment(begun.clock), "end": _moment(ended.clock), "seconds": _rounded(window.seconds, 3)},
+        window={"begin": _moment(begun.clock), "end": _moment(ended.clock), "seconds": window.seconds if window.seconds is None else round(window.seconds, 3)},
         reads=reads,
         writes=_writes(window, total, ended.block_size),
         others=others,
@@ -173,7 +173,7 @@ def _others(window: Window, total: Optional[Counters], volumes: Optional[Counter
 
 
 def _named(name: str) -> Figures:
-    """Of a device that went away, only the name is known."""
+    """Name, kind and alias of a device. If it went away, only the name is known."""
     there = _devices.number_of_name(name) is not None
     return {"device": name, "kind": _devices.kind_of(name) if there else None, "alias": _devices.alias_of(name)}
 
@@ -311,10 +311,6 @@ def _rate(count: Optional[int], window: Window) -> Optional[float]:
 
 def _ratio(counted: Optional[int], served: Optional[int]) -> Optional[float]:
     return round(counted / served, 3) if counted is not None and served else None
-
-
-def _rounded(value: Optional[float], digits: int) -> Optional[float]:
-    return None if value is None else round(value, digits)
 
 
 def _moment(clock: float) -> str:

@@ -43,6 +43,7 @@ INDEX_BYTES = 24  # of an entry for a key, with what its page has beside them
 BASE_BYTES = 64  # of a row of pgio_base and its key
 RESERVE = 1.05  # of the space that is computed
 SELECT, UPDATE = 0, 1  # the scripts
+LOOK = 1.0  # seconds between two notes of the progress of a load
 _LOCK = 0x7067696F  # "pgio": one load or run per database at a time
 # The owner of the database can set these for its sessions: then a statement reads the whole table, and not what is reported.
 PLAN = {"enable_seqscan": "off", "enable_indexscan": "on", "enable_bitmapscan": "on", "max_parallel_workers_per_gather": "0", "jit": "off"}
@@ -238,7 +239,8 @@ def _load(
     _require_primary(session, "loaded")
     wanted = range(1, options.schemas + 1)
     if not found.exists and not session.only_row("SELECT has_database_privilege(current_database(), 'CREATE') AS allowed")["allowed"]:
-        raise ResidencyError("PostgreSQL says: permission denied for database %s. Grant the login role CREATE on it." % _database(session))
+        database = session.only_row("SELECT current_database() AS name")["name"]
+        raise ResidencyError("PostgreSQL says: permission denied for database %s. Grant the login role CREATE on it." % database)
     missing = [number for number in wanted if found.whole.get(number) != scale]
     replaced = [number for number in missing if number in found.whole]
     each = human_blocks(scale)
@@ -276,7 +278,10 @@ def _load(
         raise ResidencyError(str(error), dict(result, loaded=len(loader.loaded), queries=session.queries + loader.queries)) from error
     result["loaded"] = len(loader.loaded)
     session.queries += loader.queries
-    _checkpoint(session, result)
+    try:
+        session.command("CHECKPOINT")  # so that nothing of the load is written while something is measured
+    except ResidencyError:
+        result["warnings"].append("The login role may not run CHECKPOINT: what was loaded is written while the next tasks run.")
     seconds = time.monotonic() - begun
     result["seconds"] = round(seconds, 1)
     result["msg"] = "Loaded %s of %s each in %s, %s/s." % (
@@ -424,19 +429,6 @@ def _require_connections(session: Session, count: int, doing: str) -> int:
     return major
 
 
-def _database(session: Session) -> str:
-    name: str = session.only_row("SELECT current_database() AS name")["name"]
-    return name
-
-
-def _checkpoint(session: Session, result: Dict[str, Any]) -> None:
-    """Write what was loaded, so that nothing of it is written while something is measured."""
-    try:
-        session.command("CHECKPOINT")
-    except ResidencyError:
-        result["warnings"].append("The login role may not run CHECKPOINT: what was loaded is written while the next tasks run.")
-
-
 # --- running ---
 
 
@@ -507,15 +499,10 @@ def scripts(options: Options, scale: int, number: int) -> List[Tuple[str, int]]:
 
 
 def _session(one: _pgbench.Session, options: Options) -> Dict[str, Any]:
+    selects, updates = one.done.get(SELECT, 0), one.done.get(UPDATE, 0)
     return {
-        "schema": one.group + 1,
-        "session": one.number + 1,
-        "selects": one.done.get(SELECT, 0),
-        "updates": one.done.get(UPDATE, 0),
-        "select_blocks": one.done.get(SELECT, 0) * options.work_unit,
-        "update_blocks": one.done.get(UPDATE, 0) * options.update_work_unit,
-        "slowest_select_ms": one.slowest.get(SELECT),
-        "slowest_update_ms": one.slowest.get(UPDATE),
+        "schema": one.group + 1, "session": one.number + 1, "selects": selects, "updates": updates, "select_blocks": selects * options.work_unit,
+        "update_blocks": updates * options.update_work_unit, "slowest_select_ms": one.slowest.get(SELECT), "slowest_update_ms": one.slowest.get(UPDATE),
         "failed_transactions": one.failed,
     }
 
@@ -562,9 +549,6 @@ def _drop(session: Session, options: Options, found: _Set) -> None:
 
 
 # --- words ---
-
-
-LOOK = 1.0  # seconds
 
 
 def _schemas(count: int) -> str:

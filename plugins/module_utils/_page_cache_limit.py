@@ -80,16 +80,8 @@ def apply(options: Options, check_mode: bool) -> Dict[str, Any]:
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False,
-        "method": None,
-        "state": None,
-        "size_bytes": None,
-        "page_cache_bytes": None,
-        "reached": None,
-        "before": None,
-        "after": None,
-        "state_file": STATE_FILE,
-        "warnings": [],
+        "changed": False, "method": None, "state": None, "size_bytes": None, "page_cache_bytes": None, "reached": None, "before": None, "after": None,
+        "state_file": STATE_FILE, "warnings": [],
     }
 
 

@@ -13,8 +13,8 @@ A session that works is not waited for, because it would go on counting what is 
 from __future__ import annotations
 
 import os
-import pwd
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Collection, Dict, List, Optional, Tuple
 
@@ -25,7 +25,6 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _io_reading,
     _io_report,
     _io_window,
-    _privileges,
     _proc,
     _processes,
     _server_io,
@@ -109,39 +108,15 @@ def check_options(options: Options) -> None:
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False,
-        "data_directory": None,
-        "server_version": None,
-        "io_method": None,
-        "reading": None,
-        "locations": [],
-        **_io_report.nothing(),
+        "changed": False, "data_directory": None, "server_version": None, "io_method": None, "reading": None, "locations": [], **_io_report.nothing(),
         "warnings": [],
     }
 
 
 def look_as_owner(log_in: LogIn, options: Options) -> Dict[str, Any]:
-    """As look(). The kernel tells a process's reads to its user only, who root becomes, and who listens at the Unix socket."""
-    session = log_in(None)
-    try:
-        if os.geteuid() != 0:
-            return look(session, log_in, options)
-        listening = session.peer()
-        if listening is None:
-            raise ResidencyError(
-                "Over TCP, only the server itself tells its processes, which root does not trust: set login_unix_socket and no login_host, or become"
-                " the cluster's operating system user."
-            )
-        try:
-            owner = pwd.getpwuid(listening.uid)
-        except KeyError:
-            raise ResidencyError(
-                "The server belongs to user id %d, which has no name on this host: run the module where it has." % listening.uid
-            ) from None
-        result: Dict[str, Any] = _privileges.run_as(owner, [session.descriptor], lambda dummy: look(session, log_in, options), {})
-        return result
-    finally:
-        session.close()
+    """As look()."""
+    with closing(log_in(None)) as session:
+        return _server_io.run_as_server_user(session, lambda: look(session, log_in, options))
 
 
 def look(session: Session, log_in: LogIn, options: Options) -> Dict[str, Any]:
@@ -156,7 +131,11 @@ def look(session: Session, log_in: LogIn, options: Options) -> Dict[str, Any]:
             result.update(reading=_io_window.plain(begun), msg=_io_report.BEGUN)
             return result
         time.sleep(options.seconds)
-        session, facts = _still(session, log_in, facts)
+        try:
+            session.only_row("SELECT 1 AS one")
+        except ResidencyError:  # the server was restarted meanwhile
+            session = log_in(None)
+            facts = _facts(session)
     ended, places = _read(session, facts, options.settle, begun)
     if (begun.host, begun.data_directory) != (ended.host, ended.data_directory):
         raise ResidencyError(
@@ -179,25 +158,13 @@ def _facts(session: Session) -> Row:
     return facts
 
 
-def _still(session: Session, log_in: LogIn, facts: Row) -> Tuple[Session, Row]:
-    """The same session, or a new one where the server was restarted meanwhile."""
-    try:
-        session.only_row("SELECT 1 AS one")
-    except ResidencyError:
-        session = log_in(None)
-        return session, _facts(session)
-    return session, facts
-
-
 def _read(session: Session, facts: Row, settle: int, begun: Optional[Reading] = None) -> Tuple[Reading, List[Location]]:
     """The kernel's counters at the edge of the window, PostgreSQL's when they are complete.
 
     At the beginning what sessions counted before has to arrive first, at the end it is what they counted until then. If sessions go on meanwhile,
     what they count then arrives too, and the window ends with the wait.
     """
-    backend = session.only_row("SELECT pg_backend_pid() AS pid")["pid"]
-    listening = session.peer()
-    server = _server_io.server_of(backend, None if listening is None else listening.pid)
+    dummy, server = _server_io.processes_of(session)
     edge = session.only_row(_EDGE)
     kernel, places = ({}, []) if begun is None else _kernel(server, {*begun.disks, *begun.volumes})
     sessions, worked = _settled(session, settle, edge)

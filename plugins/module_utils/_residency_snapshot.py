@@ -329,7 +329,7 @@ def _result(session: Session, changed: bool) -> Dict[str, Any]:
 
 
 def _file_bytes(previous: Optional[Row], rows: List[Row]) -> int:
-    """What a new snapshot takes: about what the one before it did, or else a map for each relation; and the names."""
+    """Bytes that a new snapshot takes: about as many as the one before it, or else a map for each relation; and the names."""
     if previous is not None:
         size: int = previous["file_bytes"]
     else:

@@ -13,12 +13,14 @@ read in between, whoever did it.
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Collection, Dict, FrozenSet, List, NamedTuple, Optional, Set
+from typing import Any, Callable, Collection, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _devices, _io_reading, _page_cache, _proc, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _devices, _io_reading, _page_cache, _privileges, _proc, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._others import Others
 from ansible_collections.pgfleet.cache.plugins.module_utils._processes import Process
@@ -107,6 +109,34 @@ class Reads:
     @property
     def disk_bytes(self) -> Optional[int]:
         return sum(disk.bytes for disk in self.disk.values()) if self.disk else None
+
+
+def run_as_server_user(session: Session, work: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
+    """The result of ``work``. Root does it as the user who listens at the Unix socket, since the kernel shows counters of a process to its user only."""
+    if os.geteuid() != 0:
+        return work()
+    listening = session.peer()
+    if listening is None:
+        raise ResidencyError(
+            "Over TCP, only the server itself tells its processes, which root does not trust: set login_unix_socket and no login_host, or become the"
+            " cluster's operating system user."
+        )
+    try:
+        owner = pwd.getpwuid(listening.uid)
+    except KeyError:
+        raise ResidencyError(
+            "The server belongs to user id %d, which has no name on this host: run the module where it has." % listening.uid
+        ) from None
+    # the session goes on in the child; the parent does not touch it before the child has ended
+    result: Dict[str, Any] = _privileges.run_as(owner, [session.descriptor], lambda dummy: work(), {})
+    return result
+
+
+def processes_of(session: Session) -> Tuple[int, Server]:
+    """The process id of the session's backend, and its server."""
+    backend: int = session.only_row("SELECT pg_catalog.pg_backend_pid() AS pid")["pid"]
+    listening = session.peer()
+    return backend, server_of(backend, None if listening is None else listening.pid)
 
 
 def server_of(backend: int, listening: Optional[int] = None) -> Server:

@@ -54,7 +54,7 @@ _FACTS = """
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int / 10000 AS major,
        current_setting('block_size')::int AS block_size, current_setting('data_checksums') = 'on' AS checksums,
        current_setting('io_method', true) AS io_method, current_setting('temp_tablespaces') AS temp_tablespaces, pg_is_in_recovery() AS standby,
-       current_database() AS database, has_database_privilege(current_database(), 'TEMPORARY') AS allowed, pg_backend_pid() AS pid
+       current_database() AS database, has_database_privilege(current_database(), 'TEMPORARY') AS allowed
 """
 _TABLESPACE = """
 SELECT t.oid::bigint AS oid, t.spcname AS name, pg_tablespace_location(t.oid) AS location,
@@ -172,11 +172,7 @@ def parse_time_limit(option: str, text: str) -> float:
 
 def buffers_for(blocks: int, dependents: bool) -> int:
     """Local buffers that hold the table with its maps, and with indexes."""
-    return blocks + spare_for(blocks, dependents)
-
-
-def spare_for(blocks: int, dependents: bool) -> int:
-    return blocks // (20 if dependents else 100) + 32
+    return blocks + blocks // (20 if dependents else 100) + 32
 
 
 def what(options: Options) -> str:
@@ -194,7 +190,8 @@ def what(options: Options) -> str:
 
 def _prepare(session: Session, options: Options, log_in: LogIn, result: Dict[str, Any]) -> Run:
     attach_extension(session)
-    _require_functions(session)
+    if session.only_row("SELECT to_regprocedure(%s) IS NULL AS missing", (session.schema + ".pg_flush_local_buffers()",))["missing"]:
+        raise NotInstalledError("Extension pg_residency has no functions for local buffers in this version: run the playbook pgfleet.cache.install.")
     facts = session.only_row(_FACTS)
     result.update(
         server_version=facts["version"].split()[0], block_size=facts["block_size"], checksums=facts["checksums"], io_method=facts["io_method"] or "sync",
@@ -206,8 +203,7 @@ def _prepare(session: Session, options: Options, log_in: LogIn, result: Dict[str
         raise ResidencyError("PostgreSQL says: permission denied for database %s. Grant the login role TEMPORARY on it." % facts["database"])
     if not session.only_row("SELECT pg_try_advisory_lock(%s::bigint) AS got", (_LOCK,))["got"]:
         raise ResidencyError("Another measurement works in database %s: wait for its end." % facts["database"])
-    listening = session.peer()
-    server = _server_io.server_of(facts["pid"], None if listening is None else listening.pid)
+    dummy, server = _server_io.processes_of(session)
     tablespace = _tablespace(session, options, facts["temp_tablespaces"])
     # that of a tablespace in place is relative
     place = os.path.realpath(os.path.join(server.data_directory, tablespace["location"] or "base"))
@@ -215,11 +211,6 @@ def _prepare(session: Session, options: Options, log_in: LogIn, result: Dict[str
     result["storage"] = _temp_storage.describe(place, server.postmaster)
     _require_space(place, server.postmaster, options, result)
     return Run(options, session, log_in, server.data_directory, place, tablespace["name"], result)
-
-
-def _require_functions(session: Session) -> None:
-    if session.only_row("SELECT to_regprocedure(%s) IS NULL AS missing", (session.schema + ".pg_flush_local_buffers()",))["missing"]:
-        raise NotInstalledError("Extension pg_residency has no functions for local buffers in this version: run the playbook pgfleet.cache.install.")
 
 
 def _tablespace(session: Session, options: Options, setting: str) -> Dict[str, Any]:

@@ -304,16 +304,6 @@ def test_a_reading_comes_back_as_it_was():
     assert _io_window.parsed(json.loads(json.dumps(_io_window.plain(none)))) == none
 
 
-@pytest.mark.parametrize("name", [*_io_window.plain(BEGUN)])
-@pytest.mark.parametrize("wrong", [None, "x", [], {}, [1], {"a": 1}, {"5": [1]}])
-def test_a_reading_that_is_none(name, wrong):
-    """A refusal, or where that value is one, a reading; never another error."""
-    try:
-        _io_window.parsed(dict(_io_window.plain(BEGUN), **{name: wrong}))
-    except ResidencyError as error:
-        assert str(error).startswith("reading is not what state begin has returned")
-
-
 def test_a_reading_without_a_key():
     for name in _io_window.plain(BEGUN):
         with pytest.raises(ResidencyError, match="reading is not what state begin has returned"):
