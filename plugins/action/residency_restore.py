@@ -119,8 +119,8 @@ class ActionModule(ActionBase):
 
 def merged(earlier: List[Any], later: List[Any]) -> List[Any]:
     """Warnings of two looks at the same job, each once: meanwhile a snapshot has become older."""
-    known = {_AGE.sub("", str(one)) for one in earlier}
-    return earlier + [one for one in later if _AGE.sub("", str(one)) not in known]
+    known = {_AGE.sub("", str(warning)) for warning in earlier}
+    return earlier + [warning for warning in later if _AGE.sub("", str(warning)) not in known]
 
 
 def reason(result: Dict[str, Any]) -> Optional[str]:

@@ -122,7 +122,7 @@ def _places(data_directory: str, directory: Optional[DataDirectory]) -> List[Pla
         return [Place(path, None, _devices.number_of(path) if os.geteuid() != 0 else None)]
     found = [Place(directory.real, None, _devices.number(os.fstat(directory.descriptor).st_dev))]
     with suppress(ResidencyError):  # a pg_tblspc that is closed to this user
-        found += [Place(one.path, int(one.number), _devices.number(one.device)) for one in directory.tablespaces()]
+        found += [Place(tablespace.path, int(tablespace.number), _devices.number(tablespace.device)) for tablespace in directory.tablespaces()]
     return found
 
 

@@ -231,7 +231,7 @@ class Session:
         try:
             cursor.execute(sql)
             # psycopg 2 has the precision of a numeric in place of its size
-            return [one[1] == NUMERIC or one[3] is None or one[3] == -1 for one in cursor.description or ()]
+            return [column[1] == NUMERIC or column[3] is None or column[3] == -1 for column in cursor.description or ()]
         except postgres.psycopg.Error as error:
             raise ResidencyError(_explain_statement(error)) from error
         finally:

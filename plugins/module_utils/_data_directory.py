@@ -150,7 +150,7 @@ class DataDirectory:
 
     def warnings(self) -> List[str]:
         """Warnings about the files and tablespaces that were left out so far."""
-        found = ["Tablespace %s is left out: %s" % one for one in sorted(self._left_out.items())]
+        found = ["Tablespace %s is left out: %s" % tablespace for tablespace in sorted(self._left_out.items())]
         if self.skipped:
             names = sorted(self.skipped)
             found.append(

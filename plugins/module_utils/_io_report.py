@@ -269,7 +269,7 @@ def _of_objects(window: Window, block_size: int) -> List[str]:
     """Recovery and CREATE DATABASE read blocks that belong to no relation for them."""
     if window.objects is None or window.blocks_read is None:
         return []
-    blocks = sum(one.read_bytes for name, one in window.objects.items() if name != "wal") // block_size
+    blocks = sum(counts.read_bytes for name, counts in window.objects.items() if name != "wal") // block_size
     if blocks <= window.blocks_read * 1.05 + 100:
         return []
     return ["pg_stat_io counts %d blocks more than pg_stat_database, which has none of recovery and of copied databases" % (blocks - window.blocks_read)]

@@ -189,7 +189,7 @@ def _of_databases(window: Window, before: Statistics, after: Statistics) -> None
             window.databases.append({"name": new.name, "counted": counts[0], "hits": counts[1], "temp_bytes": counts[2]})
     if known:
         window.blocks_read, window.blocks_hit, window.temp_bytes = read, hit, temporary
-    window.databases.sort(key=lambda one: (-one["counted"], -one["hits"], one["name"]))
+    window.databases.sort(key=lambda database: (-database["counted"], -database["hits"], database["name"]))
 
 
 def _of_objects(window: Window, before: Statistics, after: Statistics) -> None:

@@ -498,12 +498,12 @@ def scripts(options: Options, scale: int, number: int) -> List[Tuple[str, int]]:
     return [(select, 100 - options.update_pct), (update, options.update_pct)]
 
 
-def _session(one: _pgbench.Session, options: Options) -> Dict[str, Any]:
-    selects, updates = one.done.get(SELECT, 0), one.done.get(UPDATE, 0)
+def _session(session: _pgbench.Session, options: Options) -> Dict[str, Any]:
+    selects, updates = session.done.get(SELECT, 0), session.done.get(UPDATE, 0)
     return {
-        "schema": one.group + 1, "session": one.number + 1, "selects": selects, "updates": updates, "select_blocks": selects * options.work_unit,
-        "update_blocks": updates * options.update_work_unit, "slowest_select_ms": one.slowest.get(SELECT), "slowest_update_ms": one.slowest.get(UPDATE),
-        "failed_transactions": one.failed,
+        "schema": session.group + 1, "session": session.number + 1, "selects": selects, "updates": updates, "select_blocks": selects * options.work_unit,
+        "update_blocks": updates * options.update_work_unit, "slowest_select_ms": session.slowest.get(SELECT), "slowest_update_ms": session.slowest.get(UPDATE),
+        "failed_transactions": session.failed,
     }
 
 

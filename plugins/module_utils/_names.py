@@ -105,9 +105,9 @@ def everything(session: Session, patterns: Patterns) -> Names:
 def successors(relations: Iterable[Relation], session: Session) -> Dict[Place, Relation]:
     """For each relation that has other files now, what it is now."""
     old = list(relations)
-    inside = sorted({one.place.database for one in old})
-    owners = sorted({one.owner_oid for one in old if one.owner_oid and one.kind.startswith("toast")})
-    now = collect(session.rows(_SUCCESSORS, (inside, [one.oid for one in old], [one.name for one in old], owners)))
+    inside = sorted({relation.place.database for relation in old})
+    owners = sorted({relation.owner_oid for relation in old if relation.owner_oid and relation.kind.startswith("toast")})
+    now = collect(session.rows(_SUCCESSORS, (inside, [relation.oid for relation in old], [relation.name for relation in old], owners)))
     return match_successors(old, now.relations.values())
 
 
@@ -209,10 +209,10 @@ class Patterns:
         """The number of the first pattern that fits one of the spellings; what has no name fits only ``*``."""
         if not self.patterns:
             return 0
-        names = [one for one in spellings if one is not None]
-        either = names + [shown(one) for one in names if not one.isprintable()]  # as results have them
+        names = [spelling for spelling in spellings if spelling is not None]
+        either = names + [shown(spelling) for spelling in names if not spelling.isprintable()]  # as results have them
         for number, compiled in enumerate(self._compiled):
-            if self.patterns[number] == "*" or any(compiled.match(one) for one in either):
+            if self.patterns[number] == "*" or any(compiled.match(spelling) for spelling in either):
                 return number
         return None
 

@@ -33,11 +33,11 @@ class Peer(NamedTuple):
 
 def of(descriptor: int) -> Optional[Peer]:
     """None where the connection is no Unix socket."""
-    with socket.socket(fileno=os.dup(descriptor)) as one:
-        if one.family != socket.AF_UNIX:
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        if connection.family != socket.AF_UNIX:
             return None
-        pid, uid, dummy = struct.unpack("3i", one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-        return Peer(pid, uid, os.fsdecode(one.getpeername()))
+        pid, uid, dummy = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        return Peer(pid, uid, os.fsdecode(connection.getpeername()))
 
 
 def require_meant(descriptor: int, directory: str, port: int) -> None:

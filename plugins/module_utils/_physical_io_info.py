@@ -126,7 +126,7 @@ def look(session: Session, log_in: LogIn, options: Options) -> Dict[str, Any]:
     result.update(server_version=facts["version"].split()[0], io_method=facts["io_method"] or "sync")
     if begun is None:
         begun, places = _read(session, facts, options.settle)
-        result.update(data_directory=begun.data_directory, locations=[_io_report.location(one) for one in places])
+        result.update(data_directory=begun.data_directory, locations=[_io_report.location(place) for place in places])
         if options.state == "begin":
             result.update(reading=_io_window.plain(begun), msg=_io_report.BEGUN)
             return result
@@ -142,7 +142,7 @@ def look(session: Session, log_in: LogIn, options: Options) -> Dict[str, Any]:
             "reading is of %s on host %s, but this is %s on host %s: give the one that was registered on this host."
             % (begun.data_directory, begun.host, ended.data_directory, ended.host)
         )
-    result.update(data_directory=ended.data_directory, locations=[_io_report.location(one) for one in places])
+    result.update(data_directory=ended.data_directory, locations=[_io_report.location(place) for place in places])
     result.update(_io_report.report(begun, ended, places, _foreign(ended)))
     result["warnings"] += _data_directory.opened(ended.data_directory).warnings()
     return result
@@ -236,7 +236,7 @@ def _kernel(server: Server, also: Collection[str]) -> Tuple[Dict[str, Any], List
 
 
 def _together(names: Any) -> Tuple[str, ...]:
-    return tuple(sorted({one for some in names for one in some}))
+    return tuple(sorted({name for some in names for name in some}))
 
 
 def _places(data_directory: str) -> List[Location]:

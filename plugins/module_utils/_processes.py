@@ -76,7 +76,7 @@ class Pinned:
         numbers = re.search(r"^NSpid:(.*)$", self.read("status"), re.MULTILINE)
         if not re.fullmatch(rb"-?[0-9]+", named):
             return False
-        return abs(int(named)) in ({int(one) for one in numbers.group(1).split()} if numbers else {self.pid})
+        return abs(int(named)) in ({int(number) for number in numbers.group(1).split()} if numbers else {self.pid})
 
     def error_log(self) -> str:
         """Where its standard error goes."""

@@ -99,14 +99,14 @@ def queries_of(options: Options) -> List[Query]:
     if not given:
         raise ResidencyError("queries is empty: set at least one query.")
     found: List[Query] = []
-    for number, one in enumerate(given, 1):
-        name = one.get("name") or "query %d" % number
+    for number, entry in enumerate(given, 1):
+        name = entry.get("name") or "query %d" % number
         if name in (query.name for query in found):
             raise ResidencyError("Two queries are named '%s': use a different name for each." % name)
-        text = _text(name, one.get("query"), one.get("path"))
+        text = _text(name, entry.get("query"), entry.get("path"))
         if "\0" in text:
             raise ResidencyError("%s holds a NUL character." % name)
-        found.append(Query(name, text.strip(), dict(common, **_settings(one.get("settings")))))
+        found.append(Query(name, text.strip(), dict(common, **_settings(entry.get("settings")))))
     return found
 
 

@@ -133,9 +133,9 @@ def _share(percent: float) -> str:
 
 def _lost(facts: Facts) -> str:
     named = [
-        "%s (%s%s)" % (one.label, human_blocks(one.blocks), ", rewritten" if one.rewritten else ", dropped or truncated") for one in facts.lost[:NAMED]
+        "%s (%s%s)" % (loss.label, human_blocks(loss.blocks), ", rewritten" if loss.rewritten else ", dropped or truncated") for loss in facts.lost[:NAMED]
     ]
-    more = facts.gone - sum(one.blocks for one in facts.lost[:NAMED])
+    more = facts.gone - sum(loss.blocks for loss in facts.lost[:NAMED])
     return ", ".join(named + (["%s of others" % human_blocks(more)] if more > 0 else []))
 
 

@@ -212,21 +212,21 @@ def describe(measurement: Measurement, names: Names) -> Dict[str, List[Dict[str,
     ]
     segments = [
         dict(
-            identity(one.place, names),
-            segment_no=one.segment_no,
-            fork=one.fork,
-            segment=one.segment,
-            reason=one.reason,
-            **one.amount.as_result()
+            identity(segment.place, names),
+            segment_no=segment.segment_no,
+            fork=segment.fork,
+            segment=segment.segment,
+            reason=segment.reason,
+            **segment.amount.as_result()
         )
-        for one in measurement.segments[:LISTED]
+        for segment in measurement.segments[:LISTED]
     ]
     return {"relations": relations, "segments": segments}
 
 
 def listed_places(measurement: Measurement) -> List[Place]:
     return [place for place, dummy in measurement.relations[:LISTED]] + [
-        one.place for one in measurement.segments[:LISTED]
+        segment.place for segment in measurement.segments[:LISTED]
     ]
 
 
@@ -264,10 +264,10 @@ class Change(NamedTuple):
 def diff(header: str, changes: Iterable[Change]) -> Dict[str, str]:
     """The output of --diff: how much is resident before and after, of what changes."""
     before = after = ""
-    for one in changes:
-        if one.before != one.after:
-            before += _line(one, one.before)
-            after += _line(one, one.after)
+    for change in changes:
+        if change.before != change.after:
+            before += _line(change, change.before)
+            after += _line(change, change.after)
     return {"before_header": header, "after_header": header, "before": before, "after": after}
 
 

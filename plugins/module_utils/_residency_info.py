@@ -140,7 +140,7 @@ def of_server(
         sentences.append(_buffers(options, result, connect_with_extension, session))
     if "snapshots" in options.subset:
         snapshots = _residency_snapshot.list_all(session)
-        result["snapshots"] = [_residency_snapshot.plain(one) for one in snapshots]
+        result["snapshots"] = [_residency_snapshot.plain(snapshot) for snapshot in snapshots]
         sentences.append("%s." % _plural(len(snapshots), "snapshot"))
     if "jobs" in options.subset:
         result["jobs"] = [
@@ -219,7 +219,7 @@ def _look(session: Session, options: Options, result: Dict[str, Any]) -> str:
     names = _residency.name_places([_residency.place_of(row) for row in relations + segments], session)
     if of_relations:
         named = [names.relations.get(_residency.place_of(row)) for row in relations + segments]
-        unused = _nothing_fits("relations", options.relations, lambda pattern: any(pattern.rank(one) is not None for one in named))
+        unused = _nothing_fits("relations", options.relations, lambda pattern: any(pattern.rank(relation) is not None for relation in named))
         relations, segments = _fitting(relations, names, of_relations), _fitting(segments, names, of_relations)
         if not relations and not segments and {"relations", "segments"} & set(options.subset):
             raise ResidencyError("No relation matches %s." % ", ".join(options.relations))
@@ -241,7 +241,7 @@ def _look(session: Session, options: Options, result: Dict[str, Any]) -> str:
 
 def _nothing_fits(option: str, patterns: Sequence[str], fits: Callable[[Patterns], bool]) -> List[str]:
     """A warning for each pattern that matches nothing, also if another pattern means the same."""
-    return ["Nothing matches '%s' of %s." % (one, option) for one in patterns if not fits(Patterns(option, [one]))]
+    return ["Nothing matches '%s' of %s." % (pattern, option) for pattern in patterns if not fits(Patterns(option, [pattern]))]
 
 
 def _fitting(rows: Iterable[Row], names: Names, patterns: Patterns) -> List[Row]:
@@ -357,7 +357,7 @@ def of_files(data_directory: str, options: Options, capabilities: Callable[[str]
         sentences.append("%s." % _plural(len(result["snapshots"]), "snapshot"))
     if "capabilities" in options.subset:
         _add_capabilities(result, data_directory, capabilities)
-    result["warnings"] += [one for one in _data_directory.opened(data_directory).warnings() if one not in result["warnings"]]
+    result["warnings"] += [warning for warning in _data_directory.opened(data_directory).warnings() if warning not in result["warnings"]]
     result["msg"] = " ".join(sentences)
     return result
 

@@ -651,7 +651,7 @@ def _facts(session: Session, result: Dict[str, Any], job: Optional[Row], selecti
     facts: Dict[str, Any] = {
         "gone": measured.total.gone,
         "gone_percent": measured.total.gone_percent,
-        "lost": sorted(lost, key=lambda one: -one.blocks),
+        "lost": sorted(lost, key=lambda loss: -loss.blocks),
         "reclaim": _reclaim(session),
     }
     if job is None:

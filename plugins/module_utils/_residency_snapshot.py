@@ -85,7 +85,7 @@ def list_all(session: Session) -> List[Row]:
 
 def select(snapshots: List[Row], name: str) -> List[Row]:
     """The generations that ``name`` means, oldest first: of ``name@3`` one, of ``name`` all."""
-    return [one for one in snapshots if name in (one["name"], full_name(one))]
+    return [generation for generation in snapshots if name in (generation["name"], full_name(generation))]
 
 
 def superseded(snapshots: List[Row], name: str, keep: int) -> List[Row]:
@@ -102,11 +102,11 @@ def superseded(snapshots: List[Row], name: str, keep: int) -> List[Row]:
 
 def older(snapshots: Iterable[Row], days: Optional[float]) -> List[Row]:
     """The snapshots older than so many days. A snapshot that cannot be read has no age."""
-    return [one for one in snapshots if days is not None and one["age"] is not None and one["age"] > days * DAY]
+    return [generation for generation in snapshots if days is not None and generation["age"] is not None and generation["age"] > days * DAY]
 
 
 def none_called(snapshots: List[Row], name: Optional[str]) -> str:
-    known = ", ".join(full_name(one) for one in snapshots)
+    known = ", ".join(full_name(generation) for generation in snapshots)
     return "Snapshot '%s' does not exist here; %s." % (name, "there is " + known if known else "there is none at all")
 
 
@@ -134,7 +134,7 @@ def _thin_warnings(snapshots: List[Row], snapshot: Row, asked: str) -> List[str]
                 " '%s' means %s." % (snapshot["name"], _dated(meant)) if meant is not None and meant is not snapshot else "",
             )
         ]
-    newer = [full_name(one) for one in select(snapshots, asked) if one["thin"] and one["generation"] > snapshot["generation"]]
+    newer = [full_name(generation) for generation in select(snapshots, asked) if generation["thin"] and generation["generation"] > snapshot["generation"]]
     if not newer:
         return []
     listed = "%s to %s" % (newer[0], newer[-1]) if len(newer) > 2 else " and ".join(newer)
@@ -242,21 +242,21 @@ def drop(session: Session, name: str, keep: int, check_mode: bool, keep_days: Op
     result = _result(session, False)
     if keep_days is not None:
         result["warnings"] += [
-            "%s is kept, because its age is unknown (%s)." % (full_name(one), (one["problem"] or UNREADABLE).rstrip("."))
-            for one in chosen if one["age"] is None
+            "%s is kept, because its age is unknown (%s)." % (full_name(generation), (generation["problem"] or UNREADABLE).rstrip("."))
+            for generation in chosen if generation["age"] is None
         ]
         chosen = older(chosen, keep_days)
     removed = []
     if check_mode and chosen:
         session.require_execute("residency_drop_snapshot(text)")
-    for one in chosen:
+    for generation in chosen:
         if check_mode:
-            session.record(_DROP, (full_name(one),))
-            removed.append(one)
-        elif session.change(_DROP, (full_name(one),))[0]["removed"]:
-            removed.append(one)
+            session.record(_DROP, (full_name(generation),))
+            removed.append(generation)
+        elif session.change(_DROP, (full_name(generation),))[0]["removed"]:
+            removed.append(generation)
     result["changed"] = bool(removed)
-    result["removed"] = [full_name(one) for one in removed]
+    result["removed"] = [full_name(generation) for generation in removed]
     if removed:
         result["msg"] = "%s %s of snapshot%s '%s'%s." % (
             "Would remove" if check_mode else "Removed",
@@ -274,8 +274,8 @@ def drop(session: Session, name: str, keep: int, check_mode: bool, keep_days: Op
     result["diff"] = {
         "before_header": "snapshots",
         "after_header": "snapshots",
-        "before": "".join(full_name(one) + "\n" for one in snapshots),
-        "after": "".join(full_name(one) + "\n" for one in snapshots if one not in removed),
+        "before": "".join(full_name(generation) + "\n" for generation in snapshots),
+        "after": "".join(full_name(generation) + "\n" for generation in snapshots if generation not in removed),
     }
     return result
 
@@ -362,13 +362,13 @@ def _require_room(session: Session, needed: int) -> None:
 
 def _previous(generations: List[Row]) -> Optional[Row]:
     """The generation to compare with: what the bare name means, or else the newest that can be read."""
-    usable = [one for one in generations if not one["problem"]]
+    usable = [generation for generation in generations if not generation["problem"]]
     return _meant(usable) or (usable[-1] if usable else None)
 
 
 def _meant(generations: List[Row]) -> Optional[Row]:
     """The current generation, which the bare name means."""
-    return next((one for one in generations if one["current"]), None)
+    return next((generation for generation in generations if generation["current"]), None)
 
 
 def _measure(session: Session, generations: List[Row]) -> Tuple[int, Optional[Row]]:
@@ -376,17 +376,17 @@ def _measure(session: Session, generations: List[Row]) -> Tuple[int, Optional[Ro
 
     Nothing before the last forced one counts, which has no measure, as the first one.
     """
-    usable = [one for one in generations if not one["problem"]]
-    starts = [number for number, one in enumerate(usable) if not one["thin"] and one["measure"] is None]
+    usable = [generation for generation in generations if not generation["problem"]]
+    starts = [number for number, generation in enumerate(usable) if not generation["thin"] and generation["measure"] is None]
     most, fullest = 0, None
-    for one in sorted(usable[starts[-1] if starts else 0:], key=lambda one: -int(one["wanted"])):
-        if one["wanted"] <= most:
+    for generation in sorted(usable[starts[-1] if starts else 0:], key=lambda generation: -int(generation["wanted"])):
+        if generation["wanted"] <= most:
             break
         exists: int = session.only_row(
-            "SELECT coalesce(sum(wanted - gone), 0)::bigint AS blocks FROM @extschema@.residency_snapshot_relations(%s::text)", (full_name(one),)
+            "SELECT coalesce(sum(wanted - gone), 0)::bigint AS blocks FROM @extschema@.residency_snapshot_relations(%s::text)", (full_name(generation),)
         )["blocks"]
         if exists > most:
-            most, fullest = exists, one
+            most, fullest = exists, generation
     return most, fullest
 
 
@@ -394,11 +394,11 @@ def _removed_by(generations: List[Row], keep: int, thin: bool, fullest: Optional
     """Which generations the server would remove for a new one: full ones only for a full one, and never the fullest."""
     left = {False: keep if thin else keep - 1, True: keep - 1 if thin else keep}
     removed = []
-    for one in reversed(generations):
-        if not one["problem"] and left[one["thin"]] > 0:
-            left[one["thin"]] -= 1
-        elif left[False] == 0 if one["problem"] else one is not fullest:
-            removed.append(full_name(one))
+    for generation in reversed(generations):
+        if not generation["problem"] and left[generation["thin"]] > 0:
+            left[generation["thin"]] -= 1
+        elif left[False] == 0 if generation["problem"] else generation is not fullest:
+            removed.append(full_name(generation))
     return removed[::-1]
 
 
@@ -407,17 +407,17 @@ def _removed_by_age(
 ) -> List[Row]:
     """The old generations that a new one of so many blocks removes: none if it is thin, and never the one that later ones are compared with."""
     protected = fullest if blocks < measure - measure // AS_FULL else None
-    return [] if thin else [one for one in older(generations, days) if one is not protected]
+    return [] if thin else [generation for generation in older(generations, days) if generation is not protected]
 
 
 def _drop_aged(session: Session, snapshot: Row, now: List[Row], days: Optional[float], force: bool) -> List[Row]:
     """Remove what is too old beside a new generation; ``now`` is the list with that."""
-    others = [one for one in select(now, snapshot["name"]) if one["generation"] < snapshot["generation"] and not one["current"]]
+    others = [generation for generation in select(now, snapshot["name"]) if generation["generation"] < snapshot["generation"] and not generation["current"]]
     if snapshot["thin"] or not older(others, days):
         return []
     measure, fullest = (0, None) if force else _measure(session, others)
     chosen = _removed_by_age(others, days, False, fullest, snapshot["wanted"], measure)
-    return [one for one in chosen if session.change(_DROP, (full_name(one),))[0]["removed"]]
+    return [generation for generation in chosen if session.change(_DROP, (full_name(generation),))[0]["removed"]]
 
 
 def _thin(what: str, wanted: int, measure: int, current: Optional[Row]) -> str:

@@ -339,7 +339,7 @@ class Run:
         result["reached"] = reached(result["measurements"], result["storage"]["kind"])
         result["remarks"] = remarks(result, options)
         last = result["measurements"][-1]
-        count, whole = sum(one["iterations"] for one in result["measurements"]), options.rounds * len(options.blocks)
+        count, whole = sum(measurement["iterations"] for measurement in result["measurements"]), options.rounds * len(options.blocks)
         asked = what(options) if result["complete"] else "%d of %d iterations (%s)" % (count, whole, what(options))
         result["msg"] = "Measured %s in %s. At %s a flush took %.2f us per block, a sequential read %.2f us: %.2f times as long." % (
             asked, human_seconds(result["seconds"]), human_blocks(last["blocks"]), last["microseconds"]["write"]["median"],
@@ -420,7 +420,7 @@ class _Table:
             session.command("ALTER TABLE pg_temp.pgfleet_cost ALTER COLUMN apart SET STORAGE EXTERNAL")
             session.command('CREATE INDEX ON pg_temp.pgfleet_cost (i) TABLESPACE "%s"' % tablespace.replace('"', '""'))
         self._command("INSERT INTO pg_temp.pgfleet_cost SELECT i, 'x'%s FROM generate_series(1, %d) AS i" % (column, rows))
-        paths = [os.path.realpath(os.path.join(self._data, one["path"])) for one in self._relations()]
+        paths = [os.path.realpath(os.path.join(self._data, relation["path"])) for relation in self._relations()]
         for path in paths:
             if not (path + "/").startswith(self._place + "/"):
                 raise ResidencyError("The temporary table is in %s, and not in %s." % (path, self._place))
@@ -487,9 +487,9 @@ class _Table:
 
 def step_of(explained: Any) -> Step:
     """From EXPLAIN's JSON."""
-    [one] = explained
-    plan = one["Plan"]
-    return Step(1000 * one["Execution Time"], *(plan.get("Local %s Blocks" % name, 0) for name in ("Hit", "Read", "Dirtied", "Written")))
+    [explained_query] = explained
+    plan = explained_query["Plan"]
+    return Step(1000 * explained_query["Execution Time"], *(plan.get("Local %s Blocks" % name, 0) for name in ("Hit", "Read", "Dirtied", "Written")))
 
 
 def require(right: bool, found: str) -> None:
@@ -501,18 +501,18 @@ def require(right: bool, found: str) -> None:
 # --- what was found ---
 
 
-def summary(blocks: int, found: List[Dict[str, Any]]) -> Dict[str, Any]:
+def summary(blocks: int, iterations: List[Dict[str, Any]]) -> Dict[str, Any]:
     """The result for one size, from all its iterations. The numbers of blocks are the same in each."""
-    first = found[0]
+    first = iterations[0]
     return {
-        "blocks": blocks, "iterations": len(found), "buffers": first["buffers"], "written": first["written"], "read": first["read"],
+        "blocks": blocks, "iterations": len(iterations), "buffers": first["buffers"], "written": first["written"], "read": first["read"],
         "random_written": first["random_written"],
-        "microseconds": {phase: spread([one["microseconds"][phase] for one in found]) for phase in PHASES},
-        "written_back_percent": _percent([one["written_back"] for one in found]),
-        "device_write_percent": _percent([one["device_written"] for one in found]),
-        "device_read_percent": _percent([one["device_read"] for one in found]),
-        "processor_wait_percent": _percent([one["queued"] for one in found]),
-        "swapped_pages": sum(one["swapped"] for one in found),
+        "microseconds": {phase: spread([iteration["microseconds"][phase] for iteration in iterations]) for phase in PHASES},
+        "written_back_percent": _percent([iteration["written_back"] for iteration in iterations]),
+        "device_write_percent": _percent([iteration["device_written"] for iteration in iterations]),
+        "device_read_percent": _percent([iteration["device_read"] for iteration in iterations]),
+        "processor_wait_percent": _percent([iteration["queued"] for iteration in iterations]),
+        "swapped_pages": sum(iteration["swapped"] for iteration in iterations),
     }
 
 

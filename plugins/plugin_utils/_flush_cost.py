@@ -180,15 +180,15 @@ def plan(fitted: Mapping[str, Any], dirtied: int, allocated: int, rows_per_block
     and PostgreSQL's model has them share no I/O. The coefficients are those of the class that the table is in, else of the nearest.
     """
     allocated = max(allocated, dirtied)
-    one = class_of(fitted, allocated)
-    flush = one["a"]["value"] * dirtied + one["b"]["value"] * allocated
+    size_class = class_of(fitted, allocated)
+    flush = size_class["a"]["value"] * dirtied + size_class["b"]["value"] * allocated
     processor = allocated * rows_per_block * (CPU_TUPLE + CPU_OPERATOR)
     divisor = workers + max(0.0, 1 - LEADER * workers)
     serial, parallel = allocated + processor, allocated + processor / divisor + PARALLEL_SETUP
     gain = serial - parallel
     return {
-        "dirtied": dirtied, "allocated": allocated, "class": one["name"], "flush_cost": _short(flush),
-        "flush_cost_low": _end(one, "low", dirtied, allocated), "flush_cost_high": _end(one, "high", dirtied, allocated),
+        "dirtied": dirtied, "allocated": allocated, "class": size_class["name"], "flush_cost": _short(flush),
+        "flush_cost_low": _end(size_class, "low", dirtied, allocated), "flush_cost_high": _end(size_class, "high", dirtied, allocated),
         "published_flush_cost": _short(PUBLISHED["a"] * dirtied + PUBLISHED["b"] * allocated),
         "serial_scan_cost": _short(serial), "parallel_scan_cost": _short(parallel), "workers": workers,
         "scans_to_pay": _short(flush / gain) if gain > 0 else None,
@@ -198,11 +198,11 @@ def plan(fitted: Mapping[str, Any], dirtied: int, allocated: int, rows_per_block
 def class_of(fitted: Mapping[str, Any], blocks: int) -> Mapping[str, Any]:
     """The one with the measured size that is nearest to this one, by its factor."""
     nearest: Mapping[str, Any] = min(
-        fitted["classes"], key=lambda one: min(max(blocks, size) / max(1, min(blocks, size)) for size in one["blocks"]))
+        fitted["classes"], key=lambda size_class: min(max(blocks, size) / max(1, min(blocks, size)) for size in size_class["blocks"]))
     return nearest
 
 
-def _end(one: Mapping[str, Any], end: str, dirtied: int, allocated: int) -> Optional[float]:
-    if one["a"][end] is None or one["b"][end] is None:
+def _end(size_class: Mapping[str, Any], end: str, dirtied: int, allocated: int) -> Optional[float]:
+    if size_class["a"][end] is None or size_class["b"][end] is None:
         return None
-    return _short(one["a"][end] * dirtied + one["b"][end] * allocated)
+    return _short(size_class["a"][end] * dirtied + size_class["b"][end] * allocated)

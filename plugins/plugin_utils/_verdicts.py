@@ -80,9 +80,9 @@ def verdicts(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], p
 
 def reason(failed: Mapping[str, Any]) -> str:
     """The reason why a task, or each failed item of its loop, has failed, and the remedy if the connection to the host is the cause."""
-    items = [one for one in failed.get("results") or [failed] if isinstance(one, Mapping)]
-    wrong = [one for one in items if one.get("failed")] or items
-    texts = list(dict.fromkeys(str(one.get("msg") or "").strip() for one in wrong))
+    items = [item for item in failed.get("results") or [failed] if isinstance(item, Mapping)]
+    wrong = [item for item in items if item.get("failed")] or items
+    texts = list(dict.fromkeys(str(item.get("msg") or "").strip() for item in wrong))
     text = " ".join(filter(None, [*texts, str(failed.get("stderr") or "")[:STDERR]])) or "failed: see above"
     return _one_line(text + remedy("%s %s" % (text, failed.get("module_stderr") or "")))
 
