@@ -383,18 +383,10 @@ def _result(
         buffer_bytes_after=after.buffer_bytes,
         relations=listed,
         left=left,
-        diff=_residency.diff(
-            "in the page cache",
-            [
-                _residency.Change(
-                    _residency.label(row),
-                    row["bytes"] // BLOCK_BYTES,
-                    row["resident_bytes_before"] // BLOCK_BYTES,
-                    row["resident_bytes_after"] // BLOCK_BYTES,
-                )
-                for row in listed
-            ],
-        ),
+        diff=_residency.diff("in the page cache", [
+            _residency.Change(_residency.label(row), *(row[key] // BLOCK_BYTES for key in ("bytes", "resident_bytes_before", "resident_bytes_after")))
+            for row in listed
+        ]),
     )
     result["changed"] = resident < total.resident_bytes or (result["buffer_bytes_after"] or 0) < (result["buffer_bytes_before"] or 0)
     result["msg"] = _message(result, options.layers, check_mode)
@@ -406,17 +398,10 @@ def compare(before: State, after: State) -> List[Dict[str, Any]]:
     found: Dict[Place, Dict[str, Any]] = {}
 
     def at(place: Place) -> Dict[str, Any]:
-        return found.setdefault(
-            place,
-            {
-                "place": place,
-                "bytes": 0,
-                "resident_bytes_before": 0,
-                "resident_bytes_after": 0,
-                "buffer_bytes_before": None if before.buffers is None else 0,
-                "buffer_bytes_after": None if after.buffers is None else 0,
-            },
-        )
+        return found.setdefault(place, {
+            "place": place, "bytes": 0, "resident_bytes_before": 0, "resident_bytes_after": 0,
+            "buffer_bytes_before": None if before.buffers is None else 0, "buffer_bytes_after": None if after.buffers is None else 0,
+        })
 
     for moment, state in (("before", before), ("after", after)):
         for file in state.files:

@@ -58,14 +58,8 @@ def nothing() -> Figures:
 def location(place: Location) -> Figures:
     found = place.beneath
     return {
-        "kind": place.kind,
-        "path": place.path,
-        "tablespace": place.tablespace,
-        "mount": found.mount,
-        "filesystem": found.filesystem,
-        "source": found.source,
-        "volumes": list(found.volumes),
-        "disks": list(found.disks),
+        "kind": place.kind, "path": place.path, "tablespace": place.tablespace, "mount": found.mount, "filesystem": found.filesystem,
+        "source": found.source, "volumes": list(found.volumes), "disks": list(found.disks),
         "layers": [{"device": layer.name, "kind": layer.kind, "alias": layer.alias} for layer in found.layers],
         "unmeasurable": found.reason,
     }

@@ -48,22 +48,12 @@ class Amount:
         return percent(self.gone, self.wanted) if self.wanted else 0.0
 
     def add(self, other: Amount) -> None:
-        self.wanted += other.wanted
-        self.resident += other.resident
-        self.gone += other.gone
-        self.over_budget += other.over_budget
-        self.loaded += other.loaded
+        for count in ("wanted", "resident", "gone", "over_budget", "loaded"):
+            setattr(self, count, getattr(self, count) + getattr(other, count))
 
     def as_result(self) -> Dict[str, Any]:
-        return {
-            "residency": self.residency if self.wanted > self.gone else None,
-            "wanted": self.wanted,
-            "resident": self.resident,
-            "missing": self.missing,
-            "gone": self.gone,
-            "over_budget": self.over_budget,
-            "loaded": self.loaded,
-        }
+        counts = ("wanted", "resident", "missing", "gone", "over_budget", "loaded")
+        return {"residency": self.residency if self.wanted > self.gone else None, **{count: getattr(self, count) for count in counts}}
 
 
 @dataclass
@@ -151,9 +141,7 @@ def summarize(rows: Iterable[Row], outcome: Mapping[Tuple[Place, str, int], Row]
     for row in rows:
         place = place_of(row)
         job_row = outcome.get((place, row["fork"], row["segment"]), {})
-        amount = Amount(
-            row["wanted"], row["resident"], row["gone"], job_row.get("over_budget", 0), job_row.get("loaded", 0)
-        )
+        amount = Amount(row["wanted"], row["resident"], row["gone"], job_row.get("over_budget", 0), job_row.get("loaded", 0))
         result.total.add(amount)
         for why, blocks in missing_of(amount.missing, job_row or None).items():
             missing[why] += blocks
@@ -161,9 +149,7 @@ def summarize(rows: Iterable[Row], outcome: Mapping[Tuple[Place, str, int], Row]
             reason = job_row["reason"] or "unknown reason"
             result.failed[reason] = result.failed.get(reason, 0) + job_row["failed"]
         by_place.setdefault(place, Amount()).add(amount)
-        result.segments.append(
-            Segment(row["segment_no"], place, row["fork"], row["segment"], amount, job_row.get("reason"))
-        )
+        result.segments.append(Segment(row["segment_no"], place, row["fork"], row["segment"], amount, job_row.get("reason")))
     result.missing = Missing(**missing)
     result.relations = sorted(by_place.items(), key=lambda item: _coldness(item[1]))
     result.segments.sort(key=lambda item: _coldness(item.amount))
@@ -207,16 +193,10 @@ def name_places(places: Iterable[Place], session: Session, former: Optional[Name
 
 def describe(measurement: Measurement, names: Names) -> Dict[str, List[Dict[str, Any]]]:
     """The bounded rows of a result."""
-    relations = [
-        dict(identity(place, names), **amount.as_result()) for place, amount in measurement.relations[:LISTED]
-    ]
+    relations = [dict(identity(place, names), **amount.as_result()) for place, amount in measurement.relations[:LISTED]]
     segments = [
         dict(
-            identity(segment.place, names),
-            segment_no=segment.segment_no,
-            fork=segment.fork,
-            segment=segment.segment,
-            reason=segment.reason,
+            identity(segment.place, names), segment_no=segment.segment_no, fork=segment.fork, segment=segment.segment, reason=segment.reason,
             **segment.amount.as_result()
         )
         for segment in measurement.segments[:LISTED]
@@ -225,9 +205,7 @@ def describe(measurement: Measurement, names: Names) -> Dict[str, List[Dict[str,
 
 
 def listed_places(measurement: Measurement) -> List[Place]:
-    return [place for place, dummy in measurement.relations[:LISTED]] + [
-        segment.place for segment in measurement.segments[:LISTED]
-    ]
+    return [place for place, dummy in measurement.relations[:LISTED]] + [segment.place for segment in measurement.segments[:LISTED]]
 
 
 def identity(place: Place, names: Names) -> Dict[str, Any]:
@@ -272,9 +250,4 @@ def diff(header: str, changes: Iterable[Change]) -> Dict[str, str]:
 
 
 def _line(change: Change, resident: int) -> str:
-    return "%s: %s of %s, %s\n" % (
-        change.label,
-        human_blocks(resident),
-        human_blocks(change.size),
-        human_percent(percent(resident, change.size)),
-    )
+    return "%s: %s of %s, %s\n" % (change.label, human_blocks(resident), human_blocks(change.size), human_percent(percent(resident, change.size)))

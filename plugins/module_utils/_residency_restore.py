@@ -234,7 +234,7 @@ def _moment(seconds: float) -> str:
 
 
 def _require_same(session: Session, job: Row, selection: Selection, options: Options) -> None:
-    """A job that runs already is waited for only if it does what is asked for here."""
+    """Raise an error unless the running job does what these options request."""
     planned = set(_residency.job_outcome(session, job["job"]))
     wanted = {(_residency.place_of(row), row["fork"], row["segment"]) for row in selection.rows}
     different = []
@@ -314,9 +314,7 @@ def _label(snapshot: Optional[Row]) -> str:
     return "relations without a snapshot" if snapshot is None else _residency_snapshot.full_name(snapshot)
 
 
-def _select(
-    session: Session, snapshot: Optional[Row], job: Optional[Row], options: Options
-) -> Selection:
+def _select(session: Session, snapshot: Optional[Row], job: Optional[Row], options: Options) -> Selection:
     number = job["job"] if job is not None else None
     if snapshot is not None:
         # a job that was named is judged by what it was started for, unless patterns choose
@@ -347,7 +345,7 @@ def _start_call(snapshot: Optional[Row], selection: Selection, options: Options)
 
 
 def _begun(session: Session, job: Row, options: Options) -> Row:
-    """Its worker is there within a moment, and knows then whether the job has to wait for another."""
+    """The job, once its worker has begun, which then knows if the job has to wait for another."""
     end = time.monotonic() + BEGINNING
     while job["state"] == "starting" and time.monotonic() < end:
         time.sleep(min(options.wait_sleep, 0.05))
@@ -356,7 +354,7 @@ def _begun(session: Session, job: Row, options: Options) -> Row:
 
 
 def _wait(session: Session, job: Row, options: Options, started: bool, seen: Optional[Dict[str, Any]]) -> Tuple[Row, Optional[Dict[str, Any]]]:
-    """A job that was started here ends by itself at its limit, and is given the time to."""
+    """Wait until the job ends, or until wait_timeout. A job that was started here ends by itself at its limit, and gets the time to."""
     end = time.monotonic() + options.wait_timeout + (STOPPING if started else 0)
     while job["state"] in RUNNING:
         left = end - time.monotonic()
@@ -369,14 +367,14 @@ def _wait(session: Session, job: Row, options: Options, started: bool, seen: Opt
 
 
 def _seen(earlier: Optional[Dict[str, Any]], job: Row) -> Optional[Dict[str, Any]]:
-    """A job that has its turn no longer reports that it has waited, nor for which job."""
+    """Reason and start of the job's wait. A job that has its turn no longer reports them, so that earlier ones are kept."""
     if job["state"] != "waiting":
         return earlier
     return {"reason": (job["message"] or WAITS).partition(" since ")[0], "since": job["started"]}
 
 
 def _waited(seen: Optional[Dict[str, Any]], job: Row) -> Optional[Dict[str, Any]]:
-    """The same with its seconds: when its turn has come, a job starts anew."""
+    """The wait with its seconds: when its turn has come, a job starts anew."""
     if seen is None or seen.get("reason") is None or seen.get("since") is None or job["started"] is None:
         return None
     began = job["started"] - seen["since"]
@@ -396,9 +394,7 @@ def _speed(session: Session, options: Options) -> Optional[_deadline.Speed]:
     return _deadline.Speed(measured, "the rate of %s %s" % ("jobs" if len(newest["jobs"]) > 1 else "job", jobs))
 
 
-def _result(
-    session: Session, snapshot: Optional[Row], job: Optional[Row], selection: Optional[Selection]
-) -> Dict[str, Any]:
+def _result(session: Session, snapshot: Optional[Row], job: Optional[Row], selection: Optional[Selection]) -> Dict[str, Any]:
     result = empty_result()
     result["queries"] = session.queries
     if snapshot is not None:
@@ -432,12 +428,9 @@ def _result(
 
 
 def _with_rows(
-    result: Dict[str, Any],
-    session: Session,
-    selection: Selection,
-    expected: Optional[Dict[_residency.Place, int]] = None,
+    result: Dict[str, Any], session: Session, selection: Selection, expected: Optional[Dict[_residency.Place, int]] = None
 ) -> Dict[str, Any]:
-    """Adds what is known by relation, and residency before and after: of what a job has loaded, or is expected to."""
+    """Add the rows of relations and segments, and the diff: residency before and after what a job has loaded, or is expected to load."""
     measured = selection.measurement
     names = _residency.name_places(_residency.listed_places(measured), session, selection.former)
     result.update(_residency.describe(measured, names))
@@ -491,10 +484,8 @@ def _add_forecast(result: Dict[str, Any], forecast: Forecast) -> None:
     result["warnings"] = result["warnings"] + forecast.warnings
 
 
-def _plan(
-    session: Session, snapshot: Optional[Row], selection: Selection, options: Options, holding: Optional[Row]
-) -> Dict[str, Any]:
-    """Check mode: what a job would load, what of it has room, and how long that would take."""
+def _plan(session: Session, snapshot: Optional[Row], selection: Selection, options: Options, holding: Optional[Row]) -> Dict[str, Any]:
+    """The result in check mode: the blocks that a job would load, the part that fits its budget, and the time."""
     result = _result(session, snapshot, None, selection)
     budget: int = session.only_row("SELECT budget_bytes FROM @extschema@.residency_budget()")["budget_bytes"]
     if options.budget is not None:
@@ -544,14 +535,9 @@ def _plan(
 
 
 def _judge(
-    session: Session,
-    snapshot: Optional[Row],
-    job: Optional[Row],
-    selection: Selection,
-    options: Options,
-    forecast: Optional[Forecast],
+    session: Session, snapshot: Optional[Row], job: Optional[Row], selection: Selection, options: Options, forecast: Optional[Forecast]
 ) -> Dict[str, Any]:
-    """The gate, by a count after the job and not by the job's own report."""
+    """Compare a count after the job, not the job's own report, with min_residency and max_gone. Raises an error if a limit is missed."""
     result = _with_rows(_result(session, snapshot, job, selection), session, selection)
     if forecast is not None:
         _add_forecast(result, forecast)
@@ -576,11 +562,7 @@ def _shortcomings(result: Dict[str, Any], options: Options) -> List[str]:
     if result["residency"] < options.min_residency:
         found.append(
             "%s of what still exists is resident, less than min_residency of %s (%s missing)"
-            % (
-                human_percent(result["residency"]),
-                human_percent(options.min_residency),
-                human_blocks(result["missing"]),
-            )
+            % (human_percent(result["residency"]), human_percent(options.min_residency), human_blocks(result["missing"]))
         )
     if result["gone_percent"] > options.max_gone:
         found.append(_too_much_gone(result, options))
@@ -693,7 +675,4 @@ def _reclaim(session: Session) -> Reclaim:
 
 def _resident_already(snapshot: Optional[Row], selection: Selection) -> str:
     total = selection.measurement.total
-    return "%s: all %s that still exists is resident already." % (
-        _subject(snapshot),
-        human_blocks(total.wanted - total.gone),
-    )
+    return "%s: all %s that still exists is resident already." % (_subject(snapshot), human_blocks(total.wanted - total.gone))

@@ -56,14 +56,8 @@ class Selection:
         return None if self.everything else [row["segment_no"] for row in self.rows if row["segment_no"] is not None]
 
 
-def of_snapshot(
-    session: Session,
-    snapshot: Row,
-    wish: Wish,
-    job: Optional[int] = None,
-    plan: Optional[int] = None,
-) -> Selection:
-    """``job`` adds what came of it; ``plan`` is a job whose segments alone are meant."""
+def of_snapshot(session: Session, snapshot: Row, wish: Wish, job: Optional[int] = None, plan: Optional[int] = None) -> Selection:
+    """The selection from a snapshot. ``job`` adds its outcome; ``plan`` is a job whose segments alone are selected."""
     label = _residency_snapshot.full_name(snapshot)
     selection = Selection(rows=_residency.snapshot_rows(session, label))
     if plan is not None:
@@ -78,7 +72,7 @@ def of_snapshot(
 
 
 def of_relations(session: Session, wish: Wish, job: Optional[int] = None) -> Selection:
-    """No snapshot yet: what fallback_relations name, whole."""
+    """The relations of fallback_relations, whole, when no snapshot exists yet."""
     names = _names.everything(session, wish.databases)
     ranked = []
     for place, relation in names.relations.items():
@@ -89,12 +83,8 @@ def of_relations(session: Session, wish: Wish, job: Optional[int] = None) -> Sel
     unmatched = wish.fallback_relations.unmatched(entry[0] for entry in ranked)
     if not ranked:
         raise ResidencyError(
-            "No relation here matches fallback_relations: %s%s.%s"
-            % (
-                ", ".join(unmatched),
-                "; databases: %s" % ", ".join(wish.databases.patterns) if wish.databases else "",
-                _unnamed(names),
-            )
+            "No relation here matches fallback_relations: %s%s.%s" % (
+                ", ".join(unmatched), "; databases: %s" % ", ".join(wish.databases.patterns) if wish.databases else "", _unnamed(names))
         )
     selection.warnings += _unmatched("fallback_relations", unmatched) + _unnamed_warning(names)
     _measure(session, selection, job)
@@ -102,7 +92,7 @@ def of_relations(session: Session, wish: Wish, job: Optional[int] = None) -> Sel
 
 
 def of_job(session: Session, job: Row) -> Selection:
-    """A job without a snapshot and without given patterns: what it has loaded."""
+    """The relations that a job without a snapshot has loaded."""
     rows = session.rows(
         "SELECT DISTINCT database::bigint, tablespace::bigint, relfilenumber::bigint FROM @extschema@.residency_job_relations(%s::int4)", (job["job"],)
     )
@@ -127,10 +117,7 @@ def _choose(session: Session, selection: Selection, label: str, wish: Wish) -> N
     names = selection.former
     if names is None:
         names = _names.at_places({place_of(row) for row in selection.rows}, session)
-        selection.warnings.append(
-            "Snapshot %s has lost its names: relations are selected by their current names.%s"
-            % (label, _unnamed(names))
-        )
+        selection.warnings.append("Snapshot %s has lost its names: relations are selected by their current names.%s" % (label, _unnamed(names)))
     all_rows = selection.rows
     selection.rows, used = choose_rows(all_rows, names, wish)
     selection.everything = False
@@ -277,10 +264,7 @@ def _nothing_chosen(label: str, rows: Iterable[Row], names: Names, wish: Wish) -
         if place in names.relations
     ][:NAMED]
     return "%s has nothing that matches %s. %s" % (
-        label,
-        "; ".join(asked),
-        "Its largest are: %s." % ", ".join(known) if known else "It names no relation at all.",
-    )
+        label, "; ".join(asked), "Its largest are: %s." % ", ".join(known) if known else "It names no relation at all.")
 
 
 def _unmatched(option: str, patterns: Sequence[str]) -> List[str]:
