@@ -272,15 +272,8 @@ def _largest_file(directory: DataDirectory, below: str) -> Optional[str]:
 def _cgroup(pid: Optional[int], mounts: List[_proc.Mount]) -> Dict[str, Any]:
     """The memory cgroup of the postmaster, which what its processes load is charged to, and its tightest limits."""
     result: Dict[str, Any] = {
-        "version": None,
-        "pid": pid,
-        "path": None,
-        "limit_bytes": None,
-        "limited_by": None,
-        "high_bytes": None,
-        "high_set_by": None,
-        "high_used_bytes": None,
-        "used_bytes": None,
+        "version": None, "pid": pid, "path": None, "limit_bytes": None, "limited_by": None, "high_bytes": None, "high_set_by": None,
+        "high_used_bytes": None, "used_bytes": None,
     }
     first = [mount for mount in mounts if mount.type == "cgroup" and "memory" in mount.options.split(",")]
     second = [mount for mount in mounts if mount.type == "cgroup2"]

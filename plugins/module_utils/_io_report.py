@@ -37,21 +37,8 @@ class Location(NamedTuple):
 def nothing() -> Figures:
     """The keys of report(), without figures."""
     return {
-        "window": None,
-        "reads": None,
-        "writes": None,
-        "others": None,
-        "disks": [],
-        "volumes": [],
-        "total": None,
-        "cgroup": None,
-        "pg_stat_io": None,
-        "databases": [],
-        "memory": None,
-        "pressure": None,
-        "certainty": None,
-        "gaps": [],
-        "remarks": [],
+        "window": None, "reads": None, "writes": None, "others": None, "disks": [], "volumes": [], "total": None, "cgroup": None,
+        "pg_stat_io": None, "databases": [], "memory": None, "pressure": None, "certainty": None, "gaps": [], "remarks": [],
     }
 
 

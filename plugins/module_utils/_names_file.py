@@ -81,15 +81,8 @@ def _rows(data: bytes) -> Iterator[Row]:
         database, tablespace, relfilenumber, oid, owner_oid, pages = _RELATION.unpack_from(data, at)
         at += _RELATION.size
         row = {
-            "kind": _KINDS[kind],
-            "database": database,
-            "tablespace": tablespace,
-            "relfilenumber": relfilenumber,
-            "oid": oid,
-            "owner_oid": owner_oid or None,
-            "pages": pages,
-            "name": text() or "?",
-            "owner": text() or None,
+            "kind": _KINDS[kind], "database": database, "tablespace": tablespace, "relfilenumber": relfilenumber, "oid": oid,
+            "owner_oid": owner_oid or None, "pages": pages, "name": text() or "?", "owner": text() or None,
         }
         count = data[at]
         at += 1

@@ -211,13 +211,9 @@ def listed_places(measurement: Measurement) -> List[Place]:
 def identity(place: Place, names: Names) -> Dict[str, Any]:
     relation: Optional[Relation] = names.relations.get(place)
     return {
-        "database": names.databases.get(place.database),
-        "relation": relation.name if relation else None,
-        "kind": relation.kind if relation else None,
-        "belongs_to": relation.owner if relation else None,
-        "database_oid": place.database,
-        "tablespace": place.tablespace,
-        "relfilenumber": place.relfilenumber,
+        "database": names.databases.get(place.database), "relation": relation.name if relation else None,
+        "kind": relation.kind if relation else None, "belongs_to": relation.owner if relation else None, "database_oid": place.database,
+        "tablespace": place.tablespace, "relfilenumber": place.relfilenumber,
     }
 
 

@@ -31,12 +31,8 @@ _REMEDIES = (
 
 # The fact with the result of each playbook's role
 RESULTS = {
-    "cold_test": "cache_cold_test_result",
-    "install": "cache_extension_result",
-    "physical_io": "cache_io_workload_result",
-    "rolling_restart": "cache_restart_result",
-    "snapshot": "cache_snapshot_result",
-    "temp_buffer_cost": "cache_temp_buffer_cost_result",
+    "cold_test": "cache_cold_test_result", "install": "cache_extension_result", "physical_io": "cache_io_workload_result",
+    "rolling_restart": "cache_restart_result", "snapshot": "cache_snapshot_result", "temp_buffer_cost": "cache_temp_buffer_cost_result",
     "warmup": "cache_warmup_result",
 }
 

@@ -21,19 +21,9 @@ def cluster(tmp_path):
     """The folders of a data directory, with a file of each sort."""
     location = tmp_path / "elsewhere"
     files = {
-        "PG_VERSION": b"15\n",
-        "global/1262": b"g" * 8192,
-        "global/pg_control": b"c",
-        "global/pg_filenode.map": b"m",
-        "base/5/1259": b"b" * SIZE,
-        "base/5/1259_fsm": b"f" * 8192,
-        "base/5/1259_vm": b"v" * 8192,
-        "base/5/16384.1": b"s" * 8192,
-        "base/5/16390_init": b"",
-        "base/5/t3_16400": b"t" * 8192,
-        "base/5/PG_VERSION": b"15\n",
-        "base/5/16384.1x": b"x",
-        "base/pgsql_tmp/pgsql_tmp1.0": b"p",
+        "PG_VERSION": b"15\n", "global/1262": b"g" * 8192, "global/pg_control": b"c", "global/pg_filenode.map": b"m", "base/5/1259": b"b" * SIZE,
+        "base/5/1259_fsm": b"f" * 8192, "base/5/1259_vm": b"v" * 8192, "base/5/16384.1": b"s" * 8192, "base/5/16390_init": b"",
+        "base/5/t3_16400": b"t" * 8192, "base/5/PG_VERSION": b"15\n", "base/5/16384.1x": b"x", "base/pgsql_tmp/pgsql_tmp1.0": b"p",
     }
     for name, content in files.items():
         path = tmp_path / "data" / name
