@@ -291,7 +291,7 @@ def _require_same(path: str, data_directory: str) -> None:
 
 
 def _host(options: Options, check_mode: bool, ask: Ask) -> Dict[str, Any]:
-    """As root, which does not log in: running servers are found through /proc."""
+    """Empty the page cache of the host, as root, who does not log in: running servers are found through /proc."""
     given: Optional[str] = options.data_directory
     if given is not None:
         _page_cache.major_version(given)
@@ -415,7 +415,7 @@ def compare(before: State, after: State) -> List[Dict[str, Any]]:
 
 
 def rank(rows: Iterable[Dict[str, Any]], moment: str) -> List[Dict[str, Any]]:
-    """At most 20, those first of which most was cached then."""
+    """At most 20 relations, those with the most cached bytes first."""
 
     def cached(row: Dict[str, Any]) -> int:
         return int(row["resident_bytes_" + moment]) + int(row["buffer_bytes_" + moment] or 0)

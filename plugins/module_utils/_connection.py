@@ -322,7 +322,7 @@ def for_libpq(params: Mapping[str, Any], major: int, more: Mapping[str, str]) ->
 
 
 def find_extension(session: Session, name: str) -> Row:
-    """Where an extension is, and the ``stranger`` who could put other objects in the place of its own. What it has not, is None."""
+    """Version and schema of an extension, and the ``stranger`` who could replace its objects. None where there is none."""
     return session.only_row(
         "SELECT current_database() AS database, e.extversion, quote_ident(n.nspname) AS schema,"
         " current_setting('block_size')::int AS block_size,"
@@ -362,7 +362,7 @@ def attach_extension(session: Session) -> None:
 
 
 def connect_with_extension(params: Mapping[str, Any], database: str) -> Session:
-    """For what the extension reports only inside a relation's own database."""
+    """A session in a relation's own database, with the extension attached."""
     try:
         session = connect(params, database)
     except ResidencyError as error:

@@ -118,7 +118,7 @@ def below(name: str, mounts: Sequence[_proc.Mount]) -> List[str]:
 
 
 def counted_as(name: str) -> str:
-    """As /proc/diskstats has the name: in /sys a name holds no slash."""
+    """The name in /proc/diskstats: in /sys a name holds no slash."""
     return name.replace("!", "/")
 
 

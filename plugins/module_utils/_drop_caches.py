@@ -18,7 +18,7 @@ ALL_CONTAINERS = "This host is a container: the page cache belongs to the physic
 
 
 def require_root() -> None:
-    """And that the file can be written, by opening it, which drops nothing."""
+    """Raise an error unless this is root and the file can be written. Opening it drops nothing."""
     if os.geteuid() != 0:
         raise ResidencyError("scope host requires root, who alone may write to %s: become root." % PATH)
     try:
@@ -29,7 +29,7 @@ def require_root() -> None:
 
 
 def refuse(own: Optional[int]) -> None:
-    """Where others would be slowed down by it. ``own`` is the one postmaster that may run: a path may be a container's own."""
+    """Raise an error if other clusters or clients would be slowed down. ``own`` is the postmaster that may run: a path may be a container's own."""
     clusters = _processes.clusters()
     others = [cluster.data_directory for cluster in clusters if cluster.postmaster.pid != own]
     if others:

@@ -58,7 +58,7 @@ class Served(NamedTuple):
 
 
 def disks(names: Iterable[str]) -> Dict[str, Counters]:
-    """By the names of /sys. A device that is not there, or that the kernel does not count, is not among them."""
+    """The counters by names of /sys, without devices that do not exist or that the kernel does not count."""
     wanted = {_devices.counted_as(name): name for name in names}
     found = {}
     for line in _proc.lines("/proc/diskstats"):

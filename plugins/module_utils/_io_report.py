@@ -137,7 +137,7 @@ def _writes(window: Window, total: Optional[Counters], block_size: int) -> Figur
 
 
 def _others(window: Window, total: Optional[Counters], volumes: Optional[Counters], whole: bool) -> Optional[Figures]:
-    """By three counts, each a part of the one before: of the disks, of the file systems' own devices, of the server's processes.
+    """The reads of others, from three counts, each a part of the one before: disks, the file systems' devices, the server's processes.
 
     Only if all files are on these disks: else the processes may have read elsewhere.
     """

@@ -163,7 +163,7 @@ def _check(options: Options, scale: int) -> None:
 
 
 def _lock(session: Session) -> None:
-    """Until the connection ends."""
+    """Take the lock of the load, until the connection ends. Raises an error if another session has it."""
     if not session.only_row("SELECT pg_try_advisory_lock(%s::bigint) AS got", (_LOCK,))["got"]:
         other = session.row(
             "SELECT a.pid, a.application_name, date_trunc('second', a.backend_start)::text AS since FROM pg_locks AS l"
@@ -177,7 +177,7 @@ def _lock(session: Session) -> None:
 
 
 def _found(session: Session, schema: str) -> _Set:
-    """Nobody else may have a say in tables that a superuser reads and writes: no owner, no trigger, no rule, no policy, no right to add one."""
+    """The tables of a load. Raises an error if another role owns one, or has a trigger, rule, policy or right on it: a superuser reads and writes them."""
     owner = session.row(
         "SELECT n.nspowner = r.oid AS mine, o.rolname AS owner FROM pg_namespace AS n JOIN pg_roles AS o ON o.oid = n.nspowner,"
         " pg_roles AS r WHERE n.nspname = %s AND r.rolname = current_user", (schema,),
@@ -218,7 +218,7 @@ def _found(session: Session, schema: str) -> _Set:
 
 
 def _require_alone(session: Session, schema: str) -> None:
-    """By default privileges, another role can have rights in a new schema and in its tables; with TRIGGER it writes what a superuser runs."""
+    """Raise an error if another role has rights in the schema, as by default privileges; with TRIGGER it writes what a superuser runs."""
     others = session.only_row(
         "SELECT string_agg(DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ') AS names FROM pg_namespace AS n"
         " CROSS JOIN LATERAL aclexplode(n.nspacl) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee WHERE n.nspname = %s AND a.grantee <> n.nspowner",
@@ -395,7 +395,7 @@ def _require_primary(session: Session, verb: str) -> None:
 
 
 def _require_space(session: Session, needed: int, result: Dict[str, Any]) -> None:
-    """Where new tables of this database go. The log of the writes is not reckoned with: the server limits it."""
+    """Raise an error if new tables of this database lack space. WAL is not counted: the server limits it."""
     where = session.only_row(
         "SELECT coalesce(nullif(pg_tablespace_location(coalesce(t.oid, d.dattablespace)), ''), current_setting('data_directory', true)) AS path"
         # an unknown name there is ignored

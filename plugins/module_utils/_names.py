@@ -53,7 +53,7 @@ _SUCCESSORS = _NOW + (
 
 
 class Place(NamedTuple):
-    """Where a relation's files are. A relfilenumber alone is not unique across tablespaces."""
+    """The place of a relation's files. A relfilenumber alone is not unique across tablespaces."""
 
     database: int
     tablespace: int
@@ -103,7 +103,7 @@ def everything(session: Session, patterns: Patterns) -> Names:
 
 
 def successors(relations: Iterable[Relation], session: Session) -> Dict[Place, Relation]:
-    """For each relation that has other files now, what it is now."""
+    """For each relation whose files have changed, the relation with its new files."""
     old = list(relations)
     inside = sorted({relation.place.database for relation in old})
     owners = sorted({relation.owner_oid for relation in old if relation.owner_oid and relation.kind.startswith("toast")})
@@ -217,7 +217,7 @@ class Patterns:
         return None
 
     def rank_database(self, name: Optional[str]) -> Optional[int]:
-        """As it is, or quoted as SQL does; the shared catalogs have no name."""
+        """The rank of a database, by its plain or its quoted name. The shared catalogs have no name, and match only ``*``."""
         return self.rank_text() if name is None else self.rank_text(name, '"%s"' % name.replace('"', '""'))
 
     def rank(self, relation: Optional[Relation]) -> Optional[int]:

@@ -45,7 +45,7 @@ class Note:
             pass  # a full disk takes away the note, not the run
 
     def remove(self) -> None:
-        """Also when nobody waits any more who would."""
+        """Remove the note, also if no action plugin waits any more."""
         for path in [] if self._path is None else [self._path, self._path + ".new"]:
             with contextlib.suppress(OSError):
                 os.unlink(path)

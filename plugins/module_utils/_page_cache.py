@@ -92,7 +92,7 @@ def major_version(data_directory: str) -> int:
 
 
 def require_owner(data_directory: str) -> None:
-    """To all users but the owner and root, mincore(2) reports every page as resident."""
+    """Raise an error for all users but the owner and root: mincore(2) reports every page as resident to them."""
     owner = _data_directory.opened(data_directory).uid
     if os.geteuid() not in (0, owner):
         raise ResidencyError(

@@ -114,7 +114,7 @@ def empty_result() -> Dict[str, Any]:
 
 
 def look_as_owner(log_in: LogIn, options: Options) -> Dict[str, Any]:
-    """As look()."""
+    """The result of look(), which root gets as the server's user."""
     with closing(log_in(None)) as session:
         return _server_io.run_as_server_user(session, lambda: look(session, log_in, options))
 
@@ -176,7 +176,7 @@ def _read(session: Session, facts: Row, settle: int, begun: Optional[Reading] = 
 
 
 def _settled(session: Session, settle: int, edge: Row) -> Tuple[Sessions, bool]:
-    """And whether a session has worked since the edge, also one that came and went."""
+    """The other sessions, and True if one has worked since the edge, also one that came and went."""
     end = time.monotonic() + settle
     while True:
         row = session.only_row(_SESSIONS, (edge["clock"],))
@@ -240,7 +240,7 @@ def _together(names: Any) -> Tuple[str, ...]:
 
 
 def _places(data_directory: str) -> List[Location]:
-    """Where the cluster's files are. This user owns them, and what is below them can be its own links only."""
+    """The locations of the cluster's files. This user owns them, so that links below them are its own."""
     mounts = _proc.mounts()
     found = [(place.path, place.tablespace, "data" if place.tablespace is None else "tablespace", place.device)
              for place in _capabilities.places(data_directory)]

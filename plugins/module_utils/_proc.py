@@ -107,7 +107,7 @@ def cgroup_of(pid: int, controller: str) -> Optional[Cgroup]:
 
 
 def inside(path: str, mount: Mount) -> str:
-    """In a container the mount may show a part of the tree only, while the path is the whole one."""
+    """The path below the mount: in a container the mount may show only a part of the tree."""
     if mount.root != "/" and (path + "/").startswith(mount.root + "/"):
         return path[len(mount.root) :]
     return path

@@ -79,7 +79,7 @@ class Pinned:
         return abs(int(named)) in ({int(number) for number in numbers.group(1).split()} if numbers else {self.pid})
 
     def error_log(self) -> str:
-        """Where its standard error goes."""
+        """The file of its standard error."""
         return os.readlink("fd/2", dir_fd=self.descriptor)
 
 

@@ -54,7 +54,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Wait:
-    """For another restore on the host, before this one began."""
+    """The wait for another restore on the host, before this one began."""
 
     reason: str  # as the job has it: waiting for ...
     seconds: float
@@ -90,7 +90,7 @@ class Facts:
 
 
 def remarks(facts: Facts) -> List[str]:
-    """Nothing where all that existed is resident, nothing is gone and nothing takes pages away."""
+    """The remarks; none if everything that exists is resident, nothing is gone and nothing reclaims pages."""
     found = []
     missing = facts.missing
     reclaim = facts.reclaim if facts.gone_percent < 100 else Reclaim()  # of nothing, nothing can be reclaimed

@@ -391,7 +391,7 @@ def _look_at_files(
 
 
 def _file_row(place: Place) -> Row:
-    """No server, no shared buffers; what is dirty, mincore does not tell."""
+    """An empty row. Without a server there are no shared buffers, and mincore does not report dirty pages."""
     row: Row = dict(place._asdict(), **dict.fromkeys(_caches.COUNTS, 0))
     row["dirty_in_page_cache"] = None
     return row

@@ -236,7 +236,7 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool, 
 
 
 def drop(session: Session, name: str, keep: int, check_mode: bool, keep_days: Optional[float] = None) -> Dict[str, Any]:
-    """One by one, so that what is saved meanwhile stays."""
+    """Remove generations one by one, so that a generation that is saved meanwhile stays."""
     snapshots = list_all(session)
     chosen = superseded(snapshots, name, keep)
     result = _result(session, False)
@@ -391,7 +391,7 @@ def _measure(session: Session, generations: List[Row]) -> Tuple[int, Optional[Ro
 
 
 def _removed_by(generations: List[Row], keep: int, thin: bool, fullest: Optional[Row]) -> List[str]:
-    """Which generations the server would remove for a new one: full ones only for a full one, and never the fullest."""
+    """The generations that the server would remove for a new one: full ones only for a full one, and never the fullest."""
     left = {False: keep if thin else keep - 1, True: keep - 1 if thin else keep}
     removed = []
     for generation in reversed(generations):

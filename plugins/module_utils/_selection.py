@@ -170,7 +170,7 @@ def _find_rewritten(session: Session, selection: Selection, label: str, wish: Wi
 
 
 def _nameless(selection: Selection, label: str, gone: Set[Place]) -> List[str]:
-    """Nothing but its name and its OID connects a relation with its new files."""
+    """A warning about relations without names: only its name and its OID connect a relation with its new files."""
     former = selection.former
     missing = {place for place in gone if former is None or place not in former.relations}
     if not missing or (former is not None and not former.unnamed):
@@ -231,7 +231,7 @@ def buffers_not_there(session: Session, selection: Selection) -> Tuple[int, int]
 
 
 def expect(selection: Selection, budget_blocks: int) -> Dict[Place, int]:
-    """By relation, what a job that may load so many blocks would bring in."""
+    """Blocks by relation that a job with this budget would load."""
     expected: Dict[Place, int] = {}
     rows: Sequence[Row] = selection.rows
     if selection.everything:

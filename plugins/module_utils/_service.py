@@ -217,7 +217,7 @@ def systemctl(*arguments: str) -> str:
 
 
 def write(path: str, value: Any) -> None:
-    """To a file of the kernel's."""
+    """Write a value to a file of the kernel's."""
     try:
         with open(path, "w", encoding="ascii") as file:
             file.write("%s\n" % value)

@@ -214,7 +214,7 @@ def _prepare(session: Session, options: Options, log_in: LogIn, result: Dict[str
 
 
 def _tablespace(session: Session, options: Options, setting: str) -> Dict[str, Any]:
-    """Where temporary tables go. Of several, PostgreSQL takes one by chance."""
+    """The tablespace of temporary tables. Of several in temp_tablespaces, PostgreSQL takes one at random."""
     name = options.tablespace or setting.strip()
     where = "tablespace" if options.tablespace else "temp_tablespaces of the server"
     if options.tablespace is None and "," in name:
@@ -299,7 +299,7 @@ class Run:
         self._finish(stopped)
 
     def _pause(self) -> None:
-        """Until the average of what was written since the beginning is within the rate. If that is after the time limit, that has passed."""
+        """Sleep until the average of the bytes written since the beginning is within the rate, or the time limit has passed."""
         end = self._begun + self._written / self._rate
         if end >= self._until:
             self._until = min(self._until, time.monotonic())
@@ -486,7 +486,7 @@ class _Table:
 
 
 def step_of(explained: Any) -> Step:
-    """From EXPLAIN's JSON."""
+    """The time and the counts of local blocks in EXPLAIN's JSON."""
     [explained_query] = explained
     plan = explained_query["Plan"]
     return Step(1000 * explained_query["Execution Time"], *(plan.get("Local %s Blocks" % name, 0) for name in ("Hit", "Read", "Dirtied", "Written")))
@@ -536,7 +536,7 @@ def _percent(shares: List[Optional[float]]) -> Optional[float]:
 
 
 def reached(measurements: List[Dict[str, Any]], kind: str) -> str:
-    """Where what was written is when the measured time ends."""
+    """The place that writes have reached when the measured time ends."""
     if kind == _temp_storage.MEMORY:
         return "memory"
     # of its own files the kernel's word, else what the devices wrote meanwhile, which can be others'

@@ -140,7 +140,7 @@ def _opened(path: str) -> int:
 
 
 def sync(files: Sequence[str]) -> None:
-    """Until the device has all of it."""
+    """Write the files to the device, and wait for it."""
     for path in files:
         descriptor = _opened(path)
         try:
@@ -172,7 +172,7 @@ def _evict(path: str) -> int:
 
 
 def look(files: Sequence[str], volumes: Sequence[str]) -> Written:
-    """At one moment."""
+    """Counts of the files and of the devices, at one moment."""
     counters = _io_reading.disks(volumes)
     complete = bool(volumes) and len(counters) == len(volumes)
     return Written(

@@ -130,7 +130,7 @@ def back_in(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Map
 
 
 def out_at(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]], recorded: bool) -> List[str]:
-    """Where a host is out of traffic: the hosts of proxies that say so, and, if it is recorded, the user's own files."""
+    """The places where a host is out of traffic: hosts of proxies that report it, and, if it is recorded, the user's own files."""
     found = []
     for way in chosen:
         if way["kind"] in kinds("traffic"):

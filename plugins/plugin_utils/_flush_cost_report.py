@@ -67,7 +67,7 @@ def planner(plan: Result) -> str:
 
 
 def storage(measured: Result) -> str:
-    """In a few words."""
+    """The storage in a few words."""
     found = measured.part("storage")
     words = [found.text("kind", 60), found.text("filesystem", 20)]
     layers = found.texts("layers")
@@ -154,7 +154,7 @@ def _range(values: List[float]) -> str:
 
 
 def lines_of(hosts: Mapping[str, Mapping[str, Any]]) -> List[Tuple[str, List[Tuple[float, float, Optional[float], Optional[float]]]]]:
-    """For the plot: of each host a label, and by size megabytes, the flush in units of a read, and the interval's ends."""
+    """The lines of the plot: for each host a label, and by size megabytes, the flush in units of a read, and the interval's ends."""
     found = []
     for host, one in sorted(hosts.items()):
         try:
