@@ -85,12 +85,12 @@ def outcome_row(relfilenumber, segment=0, **changed):
 
 
 def database_row(oid, name, problem=None):
-    """What the server's names have of a database."""
+    """A row of residency_current_names() for a database."""
     return dict(relation_row(name, None), database=oid, tablespace=None, oid=None, kind="database", pages=None, problem=problem)
 
 
 def relation_row(name, relfilenumber, **changed):
-    """What the server's names have of a relation."""
+    """A row of residency_current_names() for a relation."""
     row = {
         "database": 5, "tablespace": 1663, "relfilenumber": relfilenumber, "oid": relfilenumber, "name": name, "kind": "table",
         "owner_oid": None, "owner": None, "pages": 0, "partition_of": None, "problem": None,
@@ -100,7 +100,7 @@ def relation_row(name, relfilenumber, **changed):
 
 
 def names_file(*rows, version=1):
-    """What the server would write of these rows; see src/names.c."""
+    """The file of names that the server writes for these rows; see src/names.c."""
     kinds = {"table": b"r", "index": b"i", "materialized view": b"m", "sequence": b"S", "toast": b"t", "toast index": b"T"}
 
     def text(value):

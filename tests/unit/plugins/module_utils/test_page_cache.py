@@ -40,7 +40,7 @@ def cluster(tmp_path):
 
 
 def count(folder):
-    """Of the file 1259 in it."""
+    """Counts of the file 1259 in a directory."""
     give(folder)
     return _page_cache.add_up(_page_cache.count_files(str(folder), ["1259"]))
 

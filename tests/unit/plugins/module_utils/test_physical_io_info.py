@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What follows from two readings: figures, gaps and doubts. The readings themselves are the integration tests'."""
+"""Figures, gaps and remarks from two made-up readings. The integration tests have real readings."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes imp
 
 
 def options(**changed):
-    """What the module gives its engine for a name alone."""
+    """The options of the engine when the module has only a name."""
     values = {option: one.get("default") for option, one in residency_restore.OPTIONS.items() if option not in residency_restore.LEASE}
     values.update(name="warm", wait_timeout=60, wait_sleep=0.01)
     values.update(changed)
@@ -38,7 +38,7 @@ BUDGET = {
 
 
 def server(jobs, segments, **more):
-    """What the engine asks, in the order in which the keys are looked for."""
+    """A session with answers to the engine's statements, in the order in which the keys are looked for."""
     return Session(
         residency_snapshot_segments=segments,
         residency_snapshot_names=more.get("names", []),
@@ -274,7 +274,7 @@ def test_waiting_for_another_cluster_is_running():
 
 
 def test_for_whom_it_has_waited():
-    """What was seen of it while it lasted, here or by the task that has started the job."""
+    """The wait is reported if it was seen while it lasted, here or by the task that started the job."""
     segments = [segment_row(1, 400, resident=400)]
     message = 'waiting for the restore of "/data" (PID 5) since 2026-11-22 03:00:00 UTC'
     waiting = job_row(state="waiting", settled=0, message=message, started=1000.0, seconds=3.0)

@@ -177,7 +177,7 @@ def test_what_cannot_be_the_measure_is_not_read():
 
 
 def test_a_forced_generation_is_the_measure():
-    """What was before it does not count any more."""
+    """Generations before it do not count any more."""
     forced = snapshot_row(generation=5, wanted=100, current=True)
     session = server([*THIN, forced], [wanted_row(7, 100)], [wanted_row(8, 60)], exists=100)
     assert take(session, check_mode=True)["warnings"] == []
@@ -261,7 +261,7 @@ def test_drop_shows_what_stays():
     ],
 )
 def test_the_newest_of_a_pattern_stay(name, keep, stay):
-    """Whatever their names; what is damaged has no date and is nothing to keep."""
+    """Across names. A damaged generation has no date and is not kept."""
     day = datetime.datetime(2026, 11, 1, tzinfo=datetime.timezone.utc)
     snapshots = [
         snapshot_row("weekly", generation=1, taken_at=day),

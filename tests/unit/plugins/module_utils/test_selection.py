@@ -41,7 +41,7 @@ def test_listed_order_then_heat():
 
 
 def test_heat_is_the_servers():
-    """Whatever the counts are from which Python could compute one of its own."""
+    """The counts, from which Python could compute a heat of its own, do not matter."""
     rows = [segment_row(1, 90, blocks=100, heat=0.2), segment_row(2, 10, blocks=100, heat=1.7), segment_row(3, 50, heat=0.9)]
     assert numbers(_selection.choose_rows(rows, NAMES, wish(["*"]))[0]) == [2, 3, 1]
     expected = _selection.expect(Selection(rows=rows), 40)

@@ -22,7 +22,7 @@ def close(value, expected):
 
 
 def test_the_published_figures():
-    """What an analysis of the raw files gives: about 1.0 below 16 MB, 1.18 to 1.38 above, and a dry scan ten times cheaper than 0.01."""
+    """The results of an analysis of the raw files: about 1.0 below 16 MB, 1.18 to 1.38 above, and a dry scan ten times cheaper than 0.01."""
     fitted = _flush_cost.fit({"measurements": published_flush_cost.measurements()})
     small, middle, large = fitted["classes"]
     assert [one["name"] for one in fitted["classes"]] == ["below 16 MB", "16 to 256 MB", "above 256 MB"]
