@@ -125,7 +125,7 @@ class ActionModule(ActionBase):
         return rolling.lines(hosts, again)
 
     def _plot(self, hosts: Mapping[str, Mapping[str, Any]], path: str) -> List[str]:
-        """What to say of the picture beside the file."""
+        """Draw the plot beside the file. Returns the lines to show."""
         if self._task.args["playbook"] != "temp_buffer_cost" or not boolean(self._task.args.get("plot", False), strict=False):
             return []
         from ansible_collections.pgfleet.cache.plugins.plugin_utils import _flush_cost_plot, _flush_cost_report  # and matplotlib

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The module of this name, with a line per host every 10 % or 30 s while it loads or runs."""
+"""Run the module of this name, with a line per host every 10 % or 30 s while it loads or runs."""
 
 from __future__ import annotations
 

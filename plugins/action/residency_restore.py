@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The module of this name, with a line per host every 10 % or 30 s while a restore runs.
+"""Run the module of this name, with a line per host every 10 % or 30 s while a restore runs.
 
 A module cannot speak before it ends. So the job is started without waiting, and then waited for in slices
 that end when the next line is due. The last slice is the module's own result.
@@ -119,8 +119,8 @@ class ActionModule(ActionBase):
 
 def merged(earlier: List[Any], later: List[Any]) -> List[Any]:
     """Warnings of two looks at the same job, each once: meanwhile a snapshot has become older."""
-    known = {_AGE.sub("", str(one)) for one in earlier}
-    return earlier + [one for one in later if _AGE.sub("", str(one)) not in known]
+    known = {_AGE.sub("", str(warning)) for warning in earlier}
+    return earlier + [warning for warning in later if _AGE.sub("", str(warning)) not in known]
 
 
 def reason(result: Dict[str, Any]) -> Optional[str]:

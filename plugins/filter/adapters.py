@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the adapters of the role cache_common, and who calls them, decide on the controller."""
+"""The decisions of the adapters of the role cache_common, on the controller."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the playbooks make of their variables and of their hosts' results."""
+"""Filters of the playbooks for their variables and for the results of hosts."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the role cache_io_workload computes on the controller."""
+"""Filters of the role cache_io_workload."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What roles and playbooks make of text that comes from hosts, before it is shown or names a file."""
+"""Filters for text that comes from hosts, before it is shown or names a file."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ LAYERS = ("page_cache", "shared_buffers")
 
 
 class State(NamedTuple):
-    """What both caches hold of some relations."""
+    """The content of both caches, of some relations."""
 
     files: List[_page_cache.File]
     buffers: Optional[Dict[Place, int]]  # blocks; None if unknown
@@ -99,24 +99,9 @@ def _acts(options: Options, data_directory: Optional[str]) -> Dict[str, Act]:
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False,
-        "scope": None,
-        "data_directory": None,
-        "server": None,
-        "restarted": False,
-        "files": 0,
-        "bytes": 0,
-        "resident_bytes_before": 0,
-        "resident_bytes_after": 0,
-        "buffer_bytes_before": None,
-        "buffer_bytes_after": None,
-        "relations": [],
-        "left": [],
-        "host": None,
-        "commands": [],
-        "queries": [],
-        "warnings": [],
-        "diff": {"before": "", "after": ""},
+        "changed": False, "scope": None, "data_directory": None, "server": None, "restarted": False, "files": 0, "bytes": 0,
+        "resident_bytes_before": 0, "resident_bytes_after": 0, "buffer_bytes_before": None, "buffer_bytes_after": None, "relations": [], "left": [],
+        "host": None, "commands": [], "queries": [], "warnings": [], "diff": {"before": "", "after": ""},
     }
 
 
@@ -292,7 +277,7 @@ def _where(session: Session) -> str:
 
 
 def _require_same(path: str, data_directory: str) -> None:
-    """Whatever leads there: the directory is the same."""
+    """Raise an error unless both paths lead to the same directory."""
     try:
         status = os.stat(path)
         same = (status.st_dev, status.st_ino) == _data_directory.opened(data_directory).identity
@@ -306,7 +291,7 @@ def _require_same(path: str, data_directory: str) -> None:
 
 
 def _host(options: Options, check_mode: bool, ask: Ask) -> Dict[str, Any]:
-    """As root, which does not log in: running servers are found through /proc."""
+    """Empty the page cache of the host, as root, who does not log in: running servers are found through /proc."""
     given: Optional[str] = options.data_directory
     if given is not None:
         _page_cache.major_version(given)
@@ -398,18 +383,10 @@ def _result(
         buffer_bytes_after=after.buffer_bytes,
         relations=listed,
         left=left,
-        diff=_residency.diff(
-            "in the page cache",
-            [
-                _residency.Change(
-                    _residency.label(row),
-                    row["bytes"] // BLOCK_BYTES,
-                    row["resident_bytes_before"] // BLOCK_BYTES,
-                    row["resident_bytes_after"] // BLOCK_BYTES,
-                )
-                for row in listed
-            ],
-        ),
+        diff=_residency.diff("in the page cache", [
+            _residency.Change(_residency.label(row), *(row[key] // BLOCK_BYTES for key in ("bytes", "resident_bytes_before", "resident_bytes_after")))
+            for row in listed
+        ]),
     )
     result["changed"] = resident < total.resident_bytes or (result["buffer_bytes_after"] or 0) < (result["buffer_bytes_before"] or 0)
     result["msg"] = _message(result, options.layers, check_mode)
@@ -421,17 +398,10 @@ def compare(before: State, after: State) -> List[Dict[str, Any]]:
     found: Dict[Place, Dict[str, Any]] = {}
 
     def at(place: Place) -> Dict[str, Any]:
-        return found.setdefault(
-            place,
-            {
-                "place": place,
-                "bytes": 0,
-                "resident_bytes_before": 0,
-                "resident_bytes_after": 0,
-                "buffer_bytes_before": None if before.buffers is None else 0,
-                "buffer_bytes_after": None if after.buffers is None else 0,
-            },
-        )
+        return found.setdefault(place, {
+            "place": place, "bytes": 0, "resident_bytes_before": 0, "resident_bytes_after": 0,
+            "buffer_bytes_before": None if before.buffers is None else 0, "buffer_bytes_after": None if after.buffers is None else 0,
+        })
 
     for moment, state in (("before", before), ("after", after)):
         for file in state.files:
@@ -445,7 +415,7 @@ def compare(before: State, after: State) -> List[Dict[str, Any]]:
 
 
 def rank(rows: Iterable[Dict[str, Any]], moment: str) -> List[Dict[str, Any]]:
-    """At most 20, those first of which most was cached then."""
+    """At most 20 relations, those with the most cached bytes first."""
 
     def cached(row: Dict[str, Any]) -> int:
         return int(row["resident_bytes_" + moment]) + int(row["buffer_bytes_" + moment] or 0)

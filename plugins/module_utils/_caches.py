@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What both caches hold now: in all, by database and by relation, from one walk over the cluster's files."""
+"""The content of both caches, in total, by database and by relation, from one walk over the cluster's files."""
 
 from __future__ import annotations
 
@@ -71,23 +71,14 @@ def by_relation(
 ) -> Tuple[List[Row], List[Row]]:
     """Rows by database, and rows by relation in the order asked for."""
     where, params = _where(databases)
-    sql = _BY_RELATION % {"where": where} + _SUMMARY % {
-        "sums": _SUMS,
-        "plain": _PLAIN,
-        "place": _PLACE,
-        "order": ORDERS[order],
-    }
+    sql = _BY_RELATION % {"where": where} + _SUMMARY % {"sums": _SUMS, "plain": _PLAIN, "place": _PLACE, "order": ORDERS[order]}
     rows = session.rows(sql, [*params, limit])
     return [row for row in rows if row["what"] == "database"], [row for row in rows if row["what"] == "relation"]
 
 
-def by_segment(
-    session: Session, order: str, limit: Optional[int], databases: Optional[Sequence[int]] = None
-) -> List[Row]:
+def by_segment(session: Session, order: str, limit: Optional[int], databases: Optional[Sequence[int]] = None) -> List[Row]:
     where, params = _where(databases)
-    return session.rows(
-        _SEGMENTS % {"where": where, "order": _SEGMENT_ORDERS.get(order, "resident")}, [*params, limit]
-    )
+    return session.rows(_SEGMENTS % {"where": where, "order": _SEGMENT_ORDERS.get(order, "resident")}, [*params, limit])
 
 
 def _where(databases: Optional[Sequence[int]]) -> Tuple[str, List[Any]]:
@@ -120,8 +111,5 @@ def total(rows: Iterable[Row]) -> Dict[str, Any]:
 
 
 def buffers_of_the_server(session: Session) -> int:
-    size: int = session.only_row(
-        "SELECT (pg_size_bytes(current_setting('shared_buffers')) / %s)::bigint AS blocks",
-        (BLOCK_BYTES,),
-    )["blocks"]
+    size: int = session.only_row("SELECT (pg_size_bytes(current_setting('shared_buffers')) / %s)::bigint AS blocks", (BLOCK_BYTES,))["blocks"]
     return size

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What this host lets the collection see and do, and what works against a warm cache.
+"""The capabilities and limits of this host, and the mechanisms that work against a warm cache.
 
 Reads only. What cannot be read, or not by this user, is None: never an error, and never a guess.
 """
@@ -69,7 +69,7 @@ def collect(data_directory: str) -> Dict[str, Any]:
 
 
 def reclaim(pid: int) -> Reclaim:
-    """What takes pages of this process away before memory is short: cheap enough for every restore."""
+    """The mechanisms that reclaim pages of this process before memory is short. Cheap enough for every restore."""
     cgroup = _cgroup(pid, _proc.mounts())
     near = cgroup["high_bytes"] is not None and cgroup["high_used_bytes"] is not None and cgroup["high_used_bytes"] >= _NEAR * cgroup["high_bytes"]
     return Reclaim(bool(_kdamonds()), cgroup["high_set_by"] if near else None, cgroup["high_bytes"] if near else 0)
@@ -87,7 +87,7 @@ def data_devices(data_directory: str) -> List[str]:
 
 
 def all_data_on_devices(data_directory: str) -> bool:
-    """Whether data_devices() has those of all places: a file system in memory, over others or over the network has none."""
+    """True if every location is on a known device: a file system in memory, over others or over the network has none."""
     return all(_data_devices(data_directory))
 
 
@@ -122,7 +122,7 @@ def _places(data_directory: str, directory: Optional[DataDirectory]) -> List[Pla
         return [Place(path, None, _devices.number_of(path) if os.geteuid() != 0 else None)]
     found = [Place(directory.real, None, _devices.number(os.fstat(directory.descriptor).st_dev))]
     with suppress(ResidencyError):  # a pg_tblspc that is closed to this user
-        found += [Place(one.path, int(one.number), _devices.number(one.device)) for one in directory.tablespaces()]
+        found += [Place(tablespace.path, int(tablespace.number), _devices.number(tablespace.device)) for tablespace in directory.tablespaces()]
     return found
 
 
@@ -162,7 +162,7 @@ def _read_ahead_bytes(device: Optional[str]) -> Optional[int]:
 
 
 def _willneed_bytes(device: Optional[str]) -> Optional[int]:
-    """What one call of posix_fadvise(WILLNEED) loads at most, without a word about the rest."""
+    """Bytes that one call of posix_fadvise(WILLNEED) loads at most. It ignores the rest without an error."""
     if device is None:
         return None
     known = [_read_ahead_bytes(device)]
@@ -183,7 +183,7 @@ def _first_of(device: Optional[str], name: str) -> Optional[str]:
 
 
 def _cachestat(directory: DataDirectory, below: str) -> Tuple[Optional[bool], Optional[bool]]:
-    """Whether the system call exists, and whether it sees a page that was read just now.
+    """Two answers: the system call exists, and it counts a page that was read just now.
 
     On some file systems (overlay) it asks an inode that has no pages.
     """
@@ -252,7 +252,7 @@ def _frames(descriptor: int, length: int, pagemap: int) -> List[int]:
 
 
 def _largest_file(directory: DataDirectory, below: str) -> Optional[str]:
-    """Of the first relation files that are met: only one is needed."""
+    """The name of the largest of the first relation files below a directory; None if there is none."""
     prefix = below or "base"
     largest, size = None, 0
     names = (name for name in _page_cache.relation_files(directory.path, None) if name.startswith(prefix + "/"))
@@ -272,15 +272,8 @@ def _largest_file(directory: DataDirectory, below: str) -> Optional[str]:
 def _cgroup(pid: Optional[int], mounts: List[_proc.Mount]) -> Dict[str, Any]:
     """The memory cgroup of the postmaster, which what its processes load is charged to, and its tightest limits."""
     result: Dict[str, Any] = {
-        "version": None,
-        "pid": pid,
-        "path": None,
-        "limit_bytes": None,
-        "limited_by": None,
-        "high_bytes": None,
-        "high_set_by": None,
-        "high_used_bytes": None,
-        "used_bytes": None,
+        "version": None, "pid": pid, "path": None, "limit_bytes": None, "limited_by": None, "high_bytes": None, "high_set_by": None,
+        "high_used_bytes": None, "used_bytes": None,
     }
     first = [mount for mount in mounts if mount.type == "cgroup" and "memory" in mount.options.split(",")]
     second = [mount for mount in mounts if mount.type == "cgroup2"]

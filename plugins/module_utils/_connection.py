@@ -226,12 +226,12 @@ class Session:
             cursor.close()
 
     def columns(self, sql: str) -> List[bool]:
-        """Whether each column of a statement's result is of variable length. Not prepared: FETCH has other columns each time."""
+        """For each column of a statement's result, True if it is of variable length. Not prepared: FETCH has other columns each time."""
         cursor = self._connection.cursor(**postgres.pg_cursor_args)
         try:
             cursor.execute(sql)
             # psycopg 2 has the precision of a numeric in place of its size
-            return [one[1] == NUMERIC or one[3] is None or one[3] == -1 for one in cursor.description or ()]
+            return [column[1] == NUMERIC or column[3] is None or column[3] == -1 for column in cursor.description or ()]
         except postgres.psycopg.Error as error:
             raise ResidencyError(_explain_statement(error)) from error
         finally:
@@ -302,8 +302,8 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
 
 
 def for_libpq(params: Mapping[str, Any], major: int, more: Mapping[str, str]) -> Tuple[str, Dict[str, str]]:
-    """What a program that uses libpq connects with as :func:`connect` does: a connection string, and an environment with what nobody may
-    see in a list of processes. ``more`` are settings; ``major`` is the server's version."""
+    """A connection string for a program that uses libpq, which then connects as :func:`connect` does, and an environment with the secrets, which
+    a list of processes would show. ``more`` are settings; ``major`` is the server's version."""
     settings = dict(_SAFE, **MEANING)
     settings.update((name, value) for name, (since, value) in _LATER.items() if major >= since)
     settings.update(more)
@@ -322,7 +322,7 @@ def for_libpq(params: Mapping[str, Any], major: int, more: Mapping[str, str]) ->
 
 
 def find_extension(session: Session, name: str) -> Row:
-    """Where an extension is, and the ``stranger`` who could put other objects in the place of its own. What it has not, is None."""
+    """Version and schema of an extension, and the ``stranger`` who could replace its objects. None where there is none."""
     return session.only_row(
         "SELECT current_database() AS database, e.extversion, quote_ident(n.nspname) AS schema,"
         " current_setting('block_size')::int AS block_size,"
@@ -362,7 +362,7 @@ def attach_extension(session: Session) -> None:
 
 
 def connect_with_extension(params: Mapping[str, Any], database: str) -> Session:
-    """For what the extension reports only inside a relation's own database."""
+    """A session in a relation's own database, with the extension attached."""
     try:
         session = connect(params, database)
     except ResidencyError as error:
@@ -416,7 +416,7 @@ def explain_connection(text: str) -> str:
 
 
 def _unexplained(error: ResidencyError) -> bool:
-    """Whether libpq failed for a reason for which no remedy is known."""
+    """True if libpq failed for a reason for which no remedy is known."""
     text = str(error)
     known = text == _THROUGH_A_POOLER or any(re.search(pattern, text) for pattern, dummy in _CONNECTION_REMEDIES)
     return error.__cause__ is not None and not known

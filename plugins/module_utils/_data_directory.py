@@ -130,7 +130,7 @@ class DataDirectory:
             os.close(descriptor)
 
     def tablespaces(self) -> List[Tablespace]:
-        """Those that this user may enter. A warning names each other one, and the rest of the cluster is looked at all the same."""
+        """The tablespaces that this user may enter. A warning names each other one."""
         found = []
         for number in self.listed("pg_tblspc"):
             if not re.fullmatch("[0-9]+", number):
@@ -149,8 +149,8 @@ class DataDirectory:
         return found
 
     def warnings(self) -> List[str]:
-        """What was left out so far."""
-        found = ["Tablespace %s is left out: %s" % one for one in sorted(self._left_out.items())]
+        """Warnings about the files and tablespaces that were left out so far."""
+        found = ["Tablespace %s is left out: %s" % tablespace for tablespace in sorted(self._left_out.items())]
         if self.skipped:
             names = sorted(self.skipped)
             found.append(
@@ -164,7 +164,7 @@ class DataDirectory:
         return os.stat(last, dir_fd=self._folder(folder), follow_symlinks=False)
 
     def is_postmaster(self, process: _processes.Pinned) -> bool:
-        """Whether it runs now, as the owner, and in this very directory."""
+        """True if the process runs as the owner, in this directory."""
         if process.user() != self.uid:
             return False
         try:
@@ -187,7 +187,7 @@ class DataDirectory:
         return process if self.is_postmaster(process) else None
 
     def run_as_owner(self, work: Callable[[_privileges.Ask], Any], acts: Mapping[str, _privileges.Act], *keep: int) -> Any:
-        """For root; any other user does the work and the acts itself. ``keep`` are descriptors that the work uses."""
+        """The result of ``work``, which root does as the owner; another user does the acts itself, too. ``keep`` are descriptors that the work uses."""
         if os.geteuid() != 0:
             return work(lambda name, *arguments: acts[name](*arguments))
         self._forget()  # the child closes what it does not keep
@@ -266,7 +266,7 @@ def walk(path: str) -> Tuple[int, str]:
 
 
 def _follow(path: str) -> Union[Tuple[int, str], str]:
-    """As far as the first link: the path with its target in place, or what there is at the end of a path without one."""
+    """Follow the path up to its first link. Returns the path with the link's target, or, without a link, a descriptor and the path."""
     parts = [part for part in path.split("/") if part]
     descriptor = os.open("/", _STEP)
     trusted = True

@@ -28,7 +28,7 @@ _MOMENT = re.compile(
 
 @dataclass(frozen=True)
 class Speed:
-    """What an earlier job has loaded per second, or what this one may load."""
+    """Bytes per second that an earlier job has loaded, or that this one may load."""
 
     bytes_per_second: float
     source: str

@@ -32,7 +32,7 @@ class Layer(NamedTuple):
 
 
 class Beneath(NamedTuple):
-    """What a path is on. Without volumes, ``reason`` says why."""
+    """The devices below a path. Without volumes, ``reason`` is the cause."""
 
     mount: Optional[str]
     filesystem: Optional[str]
@@ -118,7 +118,7 @@ def below(name: str, mounts: Sequence[_proc.Mount]) -> List[str]:
 
 
 def counted_as(name: str) -> str:
-    """As /proc/diskstats has the name: in /sys a name holds no slash."""
+    """The name in /proc/diskstats: in /sys a name holds no slash."""
     return name.replace("!", "/")
 
 
@@ -132,7 +132,7 @@ def number_of_name(name: str) -> Optional[str]:
 
 
 def counts(name: str) -> bool:
-    """Whether the kernel keeps statistics of it: an administrator can switch them off."""
+    """True if the kernel keeps statistics of the device: an administrator can switch them off."""
     return _proc.text(_in_sys(whole(name), "queue/iostats")) != "0"
 
 
@@ -222,7 +222,7 @@ def _of_source(source: str) -> Optional[str]:
 
 
 def _of_btrfs(sources: Sequence[str]) -> List[str]:
-    """Of several devices the table of mounts names one. /dev/root names none."""
+    """All devices of a btrfs, of which the table of mounts names one. /dev/root names none."""
     found: Dict[str, List[str]] = {}
     for one in _proc.listed("/sys/fs/btrfs"):
         devices = _proc.listed("/sys/fs/btrfs/%s/devices" % one)

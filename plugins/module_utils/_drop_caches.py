@@ -18,7 +18,7 @@ ALL_CONTAINERS = "This host is a container: the page cache belongs to the physic
 
 
 def require_root() -> None:
-    """And that the file can be written, by opening it, which drops nothing."""
+    """Raise an error unless this is root and the file can be written. Opening it drops nothing."""
     if os.geteuid() != 0:
         raise ResidencyError("scope host requires root, who alone may write to %s: become root." % PATH)
     try:
@@ -29,15 +29,15 @@ def require_root() -> None:
 
 
 def refuse(own: Optional[int]) -> None:
-    """Where others would be slowed down by it. ``own`` is the one postmaster that may run: a path may be a container's own."""
+    """Raise an error if other clusters or clients would be slowed down. ``own`` is the postmaster that may run: a path may be a container's own."""
     clusters = _processes.clusters()
-    others = [one.data_directory for one in clusters if one.postmaster.pid != own]
+    others = [cluster.data_directory for cluster in clusters if cluster.postmaster.pid != own]
     if others:
         raise ResidencyError(
             "PostgreSQL runs in %s, and its files would be dropped from the page cache too: stop it, or set force.%s"
             % (" and in ".join(others), _and_containers())
         )
-    clients = [client for one in clusters for client in one.clients]
+    clients = [client for cluster in clusters for client in cluster.clients]
     if clients:
         raise ResidencyError(
             "%d client%s connected to PostgreSQL here (%s): disconnect them, or set force.%s"

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Iterator, Optional
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
 PATH = "/dev/shm/pgfleet.cold_test"
 COLD_TEST = "cold test of "  # so begins the name of a cold test, which leaves more than the lock when it is interrupted
@@ -32,7 +33,7 @@ def taken(what: str, held: Optional[str]) -> Iterator[None]:
     if held is not None:
         owner = _owner()
         if owner != held:
-            raise ResidencyError("%s is not held as '%s', but %s." % (PATH, held, "by '%s'" % _shown(owner) if owner else "by nobody"))
+            raise ResidencyError("%s is not held as '%s', but %s." % (PATH, held, "by '%s'" % printable(owner, 200) if owner else "by nobody"))
         yield
         return
     name = "%s of user %s, process %d, since %s" % (
@@ -63,7 +64,7 @@ def _take(name: str) -> None:
             os.unlink(PATH)  # it was killed
         except OSError:
             break
-    what = "Another run is in progress on this host: %s. Wait until it is done; " % _shown(owner or "a file")
+    what = "Another run is in progress on this host: %s. Wait until it is done; " % printable(owner or "a file", 200)
     if owner and owner.startswith(COLD_TEST):
         raise ResidencyError(what + "if that run no longer exists, run the playbook cold_test on this host, which names the steps.")
     raise ResidencyError(what + "if that run no longer exists, remove %s, owned by user %s." % (PATH, _user(_uid())))
@@ -88,8 +89,3 @@ def _user(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
-
-
-def _shown(text: str) -> str:
-    """Every user of the host can make the link: its text may be anything."""
-    return re.sub(r"[^ -~]", "?", text)[:200]

@@ -26,7 +26,7 @@ Count = TypeVar("Count")
 
 
 class Counters(NamedTuple):
-    """Of a device in /proc/diskstats, with bytes in place of sectors. Times are milliseconds."""
+    """The counters of a device in /proc/diskstats, with bytes in place of sectors. Times are milliseconds."""
 
     reads: int
     reads_merged: int
@@ -58,7 +58,7 @@ class Served(NamedTuple):
 
 
 def disks(names: Iterable[str]) -> Dict[str, Counters]:
-    """By the names of /sys. A device that is not there, or that the kernel does not count, is not among them."""
+    """The counters by names of /sys, without devices that do not exist or that the kernel does not count."""
     wanted = {_devices.counted_as(name): name for name in names}
     found = {}
     for line in _proc.lines("/proc/diskstats"):
@@ -114,7 +114,7 @@ def foreign(pid: int, place: _proc.Cgroup) -> int:
 
 
 def by_process(postmaster: int, count: Callable[[int], Count]) -> Tuple[Dict[_processes.Process, Count], bool]:
-    """What ``count`` finds of each process of a server, and whether processes came and went all the time.
+    """The result of ``count`` for each process of a server, and True if processes came and went all the time.
 
     A process that ends meanwhile would count twice or never: then once more. What it had is then its parent's.
     """
@@ -181,7 +181,7 @@ def _server(postmaster: int) -> FrozenSet[_processes.Process]:
 
 
 def _counted_at(name: str, counts: Mapping[str, Served], mounts: Sequence[_proc.Mount], depth: int = 0) -> Dict[str, str]:
-    """Of a device, or else of those below it, by number."""
+    """The count of a device, or else those of the devices below it, by number."""
     number = _devices.number_of_name(_devices.whole(name))
     if number in counts and number is not None:
         return {number: _devices.whole(name)}

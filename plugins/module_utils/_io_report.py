@@ -26,7 +26,7 @@ Figures = Dict[str, Any]
 
 
 class Location(NamedTuple):
-    """Of files of the cluster."""
+    """The location of files of the cluster."""
 
     kind: str  # data, wal, tablespace
     path: str
@@ -37,35 +37,16 @@ class Location(NamedTuple):
 def nothing() -> Figures:
     """The keys of report(), without figures."""
     return {
-        "window": None,
-        "reads": None,
-        "writes": None,
-        "others": None,
-        "disks": [],
-        "volumes": [],
-        "total": None,
-        "cgroup": None,
-        "pg_stat_io": None,
-        "databases": [],
-        "memory": None,
-        "pressure": None,
-        "certainty": None,
-        "gaps": [],
-        "remarks": [],
+        "window": None, "reads": None, "writes": None, "others": None, "disks": [], "volumes": [], "total": None, "cgroup": None,
+        "pg_stat_io": None, "databases": [], "memory": None, "pressure": None, "certainty": None, "gaps": [], "remarks": [],
     }
 
 
 def location(place: Location) -> Figures:
     found = place.beneath
     return {
-        "kind": place.kind,
-        "path": place.path,
-        "tablespace": place.tablespace,
-        "mount": found.mount,
-        "filesystem": found.filesystem,
-        "source": found.source,
-        "volumes": list(found.volumes),
-        "disks": list(found.disks),
+        "kind": place.kind, "path": place.path, "tablespace": place.tablespace, "mount": found.mount, "filesystem": found.filesystem,
+        "source": found.source, "volumes": list(found.volumes), "disks": list(found.disks),
         "layers": [{"device": layer.name, "kind": layer.kind, "alias": layer.alias} for layer in found.layers],
         "unmeasurable": found.reason,
     }
@@ -83,7 +64,7 @@ def report(begun: Reading, ended: Reading, places: Sequence[Location], foreign: 
     others = _others(window, total, on_volumes, whole)
     result = nothing()
     result.update(
-        window={"begin": _moment(begun.clock), "end": _moment(ended.clock), "seconds": _rounded(window.seconds, 3)},
+        window={"begin": _moment(begun.clock), "end": _moment(ended.clock), "seconds": window.seconds if window.seconds is None else round(window.seconds, 3)},
         reads=reads,
         writes=_writes(window, total, ended.block_size),
         others=others,
@@ -108,7 +89,7 @@ def unmeasurable(places: Sequence[Location]) -> List[str]:
 
 
 def certainty(reads: Figures, others: Optional[Figures], gaps: Sequence[str]) -> str:
-    """Whether the reads that the disks served are the server's."""
+    """The certainty that the reads which the disks served are the server's."""
     if reads["served"] is None or others is None or gaps:
         return "unknown"
     return "upper_bound" if others["read_bytes"] > max(NOISE, reads["served_bytes"] // 100) else "exact"
@@ -156,7 +137,7 @@ def _writes(window: Window, total: Optional[Counters], block_size: int) -> Figur
 
 
 def _others(window: Window, total: Optional[Counters], volumes: Optional[Counters], whole: bool) -> Optional[Figures]:
-    """By three counts, each a part of the one before: of the disks, of the file systems' own devices, of the server's processes.
+    """The reads of others, from three counts, each a part of the one before: disks, the file systems' devices, the server's processes.
 
     Only if all files are on these disks: else the processes may have read elsewhere.
     """
@@ -173,7 +154,7 @@ def _others(window: Window, total: Optional[Counters], volumes: Optional[Counter
 
 
 def _named(name: str) -> Figures:
-    """Of a device that went away, only the name is known."""
+    """Name, kind and alias of a device. If it went away, only the name is known."""
     there = _devices.number_of_name(name) is not None
     return {"device": name, "kind": _devices.kind_of(name) if there else None, "alias": _devices.alias_of(name)}
 
@@ -269,7 +250,7 @@ def _of_objects(window: Window, block_size: int) -> List[str]:
     """Recovery and CREATE DATABASE read blocks that belong to no relation for them."""
     if window.objects is None or window.blocks_read is None:
         return []
-    blocks = sum(one.read_bytes for name, one in window.objects.items() if name != "wal") // block_size
+    blocks = sum(counts.read_bytes for name, counts in window.objects.items() if name != "wal") // block_size
     if blocks <= window.blocks_read * 1.05 + 100:
         return []
     return ["pg_stat_io counts %d blocks more than pg_stat_database, which has none of recovery and of copied databases" % (blocks - window.blocks_read)]
@@ -311,10 +292,6 @@ def _rate(count: Optional[int], window: Window) -> Optional[float]:
 
 def _ratio(counted: Optional[int], served: Optional[int]) -> Optional[float]:
     return round(counted / served, 3) if counted is not None and served else None
-
-
-def _rounded(value: Optional[float], digits: int) -> Optional[float]:
-    return None if value is None else round(value, digits)
 
 
 def _moment(clock: float) -> str:

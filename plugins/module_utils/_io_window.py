@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._io_reading import Charged, Counters, Served
@@ -30,7 +30,7 @@ class Database(NamedTuple):
 
 
 class Object(NamedTuple):
-    """What pg_stat_io counts for a kind of relation, or for WAL. Writes have the extensions too."""
+    """The counts of pg_stat_io for a kind of relation, or for WAL. Writes include the extensions."""
 
     reads: int
     read_bytes: int
@@ -39,7 +39,7 @@ class Object(NamedTuple):
 
 
 class Sessions(NamedTuple):
-    """Of others, at an edge of the window: what PostgreSQL does not know of them yet."""
+    """Other sessions at an edge of the window that have not reported all their counts yet."""
 
     working: int  # run a statement
     pending: int  # idle for less than 10 seconds: may have counted what they have not reported
@@ -87,42 +87,25 @@ def plain(reading: Reading) -> Dict[str, Any]:
 
 
 def parsed(given: Mapping[str, Any]) -> Reading:
-    """What plain() has made, after it was in a variable of a play."""
+    """The reading that plain() has written, after it was in a variable of a play."""
     try:
         if int(given["format"]) != FORMAT:
             raise ValueError("format")
-        statistics = given["statistics"]
-        objects, cgroup = statistics["objects"], given["cgroup"]
-        return Reading(
-            host=str(given["host"]),
-            boot=_text(given["boot"]),
-            clock=float(given["clock"]),
-            seconds=float(given["seconds"]),
-            data_directory=str(given["data_directory"]),
-            postmaster=(int(given["postmaster"][0]), int(given["postmaster"][1])),
-            recovered=_text(given["recovered"]),
-            block_size=int(given["block_size"]),
-            statistics=Statistics(
-                databases={
-                    str(oid): Database(str(one[0]), int(one[1]), int(one[2]), int(one[3]), _text(one[4])) for oid, one in statistics["databases"].items()
-                },
-                objects=None if objects is None else {str(name): Object(*_numbers(one, 4)) for name, one in objects.items()},
-                objects_reset=_text(statistics["objects_reset"]),
-                written=None if statistics["written"] is None else int(statistics["written"]),
-                written_reset=_text(statistics["written_reset"]),
-                wal_bytes=int(statistics["wal_bytes"]),
-                wal_reset=_text(statistics["wal_reset"]),
-            ),
-            sessions=_sessions(given["sessions"]),
-            charged=_charged(given["charged"]),
-            volumes=tuple(str(name) for name in given["volumes"]),
-            disks=tuple(str(name) for name in given["disks"]),
-            counters={str(name): Counters(*_numbers(one, len(Counters._fields))) for name, one in given["counters"].items()},
-            cgroup=None if cgroup is None else {str(name): Served(*_numbers(one, 4)) for name, one in cgroup.items()},
-            memory={str(name): int(one) for name, one in given["memory"].items()},
-            pressure={str(name): int(one) for name, one in given["pressure"].items()},
+        values = {key: value for key, value in given.items() if key != "format"}
+        statistics = dict(values["statistics"])
+        statistics.update(databases=_each(Database, statistics["databases"]), objects=_each(Object, statistics["objects"]))
+        values.update(
+            postmaster=tuple(map(int, values["postmaster"])),
+            statistics=Statistics(**statistics),
+            sessions=Sessions(*values["sessions"]),
+            charged=Charged(*values["charged"]),
+            volumes=tuple(values["volumes"]),
+            disks=tuple(values["disks"]),
+            counters=_each(Counters, values["counters"]),
+            cgroup=_each(Served, values["cgroup"]),
         )
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
+        return Reading(**values)
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise ResidencyError(
             "reading is not what state begin has returned: register the result of that task, and give its key reading, with the same version of"
             " this collection."
@@ -131,7 +114,7 @@ def parsed(given: Mapping[str, Any]) -> Reading:
 
 @dataclass
 class Window:
-    """What happened between two readings. ``gaps`` are the reasons why something is unknown."""
+    """The difference of two readings. ``gaps`` are the reasons why something is unknown."""
 
     seconds: Optional[float] = None
     blocks_read: Optional[int] = None
@@ -206,7 +189,7 @@ def _of_databases(window: Window, before: Statistics, after: Statistics) -> None
             window.databases.append({"name": new.name, "counted": counts[0], "hits": counts[1], "temp_bytes": counts[2]})
     if known:
         window.blocks_read, window.blocks_hit, window.temp_bytes = read, hit, temporary
-    window.databases.sort(key=lambda one: (-one["counted"], -one["hits"], one["name"]))
+    window.databases.sort(key=lambda database: (-database["counted"], -database["hits"], database["name"]))
 
 
 def _of_objects(window: Window, before: Statistics, after: Statistics) -> None:
@@ -291,22 +274,5 @@ def _grown(old: Optional[int], new: Optional[int]) -> Optional[int]:
     return new - old if old is not None and new is not None and new >= old else None
 
 
-def _charged(given: Sequence[Any]) -> Charged:
-    read, write, cancelled, torn = given
-    return Charged(int(read), int(write), int(cancelled), bool(torn))
-
-
-def _sessions(given: Sequence[Any]) -> Sessions:
-    working, pending, opened, oldest, unknown = given
-    return Sessions(int(working), int(pending), int(opened), None if oldest is None else float(oldest), int(unknown))
-
-
-def _text(value: Any) -> Optional[str]:
-    return None if value is None else str(value)
-
-
-def _numbers(given: Sequence[Any], count: int) -> List[int]:
-    found = [int(one) for one in given]
-    if len(found) != count:
-        raise ValueError(count)
-    return found
+def _each(kind: Callable[..., Any], rows: Optional[Mapping[str, Sequence[Any]]]) -> Any:
+    return None if rows is None else {name: kind(*row) for name, row in rows.items()}

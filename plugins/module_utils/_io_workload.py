@@ -43,6 +43,7 @@ INDEX_BYTES = 24  # of an entry for a key, with what its page has beside them
 BASE_BYTES = 64  # of a row of pgio_base and its key
 RESERVE = 1.05  # of the space that is computed
 SELECT, UPDATE = 0, 1  # the scripts
+LOOK = 1.0  # seconds between two notes of the progress of a load
 _LOCK = 0x7067696F  # "pgio": one load or run per database at a time
 # The owner of the database can set these for its sessions: then a statement reads the whole table, and not what is reported.
 PLAN = {"enable_seqscan": "off", "enable_indexscan": "on", "enable_bitmapscan": "on", "max_parallel_workers_per_gather": "0", "jit": "off"}
@@ -162,7 +163,7 @@ def _check(options: Options, scale: int) -> None:
 
 
 def _lock(session: Session) -> None:
-    """Until the connection ends."""
+    """Take the lock of the load, until the connection ends. Raises an error if another session has it."""
     if not session.only_row("SELECT pg_try_advisory_lock(%s::bigint) AS got", (_LOCK,))["got"]:
         other = session.row(
             "SELECT a.pid, a.application_name, date_trunc('second', a.backend_start)::text AS since FROM pg_locks AS l"
@@ -176,7 +177,7 @@ def _lock(session: Session) -> None:
 
 
 def _found(session: Session, schema: str) -> _Set:
-    """Nobody else may have a say in tables that a superuser reads and writes: no owner, no trigger, no rule, no policy, no right to add one."""
+    """The tables of a load. Raises an error if another role owns one, or has a trigger, rule, policy or right on it: a superuser reads and writes them."""
     owner = session.row(
         "SELECT n.nspowner = r.oid AS mine, o.rolname AS owner FROM pg_namespace AS n JOIN pg_roles AS o ON o.oid = n.nspowner,"
         " pg_roles AS r WHERE n.nspname = %s AND r.rolname = current_user", (schema,),
@@ -217,7 +218,7 @@ def _found(session: Session, schema: str) -> _Set:
 
 
 def _require_alone(session: Session, schema: str) -> None:
-    """By default privileges, another role can have rights in a new schema and in its tables; with TRIGGER it writes what a superuser runs."""
+    """Raise an error if another role has rights in the schema, as by default privileges; with TRIGGER it writes what a superuser runs."""
     others = session.only_row(
         "SELECT string_agg(DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ') AS names FROM pg_namespace AS n"
         " CROSS JOIN LATERAL aclexplode(n.nspacl) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee WHERE n.nspname = %s AND a.grantee <> n.nspowner",
@@ -238,7 +239,8 @@ def _load(
     _require_primary(session, "loaded")
     wanted = range(1, options.schemas + 1)
     if not found.exists and not session.only_row("SELECT has_database_privilege(current_database(), 'CREATE') AS allowed")["allowed"]:
-        raise ResidencyError("PostgreSQL says: permission denied for database %s. Grant the login role CREATE on it." % _database(session))
+        database = session.only_row("SELECT current_database() AS name")["name"]
+        raise ResidencyError("PostgreSQL says: permission denied for database %s. Grant the login role CREATE on it." % database)
     missing = [number for number in wanted if found.whole.get(number) != scale]
     replaced = [number for number in missing if number in found.whole]
     each = human_blocks(scale)
@@ -276,7 +278,10 @@ def _load(
         raise ResidencyError(str(error), dict(result, loaded=len(loader.loaded), queries=session.queries + loader.queries)) from error
     result["loaded"] = len(loader.loaded)
     session.queries += loader.queries
-    _checkpoint(session, result)
+    try:
+        session.command("CHECKPOINT")  # so that nothing of the load is written while something is measured
+    except ResidencyError:
+        result["warnings"].append("The login role may not run CHECKPOINT: what was loaded is written while the next tasks run.")
     seconds = time.monotonic() - begun
     result["seconds"] = round(seconds, 1)
     result["msg"] = "Loaded %s of %s each in %s, %s/s." % (
@@ -390,7 +395,7 @@ def _require_primary(session: Session, verb: str) -> None:
 
 
 def _require_space(session: Session, needed: int, result: Dict[str, Any]) -> None:
-    """Where new tables of this database go. The log of the writes is not reckoned with: the server limits it."""
+    """Raise an error if new tables of this database lack space. WAL is not counted: the server limits it."""
     where = session.only_row(
         "SELECT coalesce(nullif(pg_tablespace_location(coalesce(t.oid, d.dattablespace)), ''), current_setting('data_directory', true)) AS path"
         # an unknown name there is ignored
@@ -422,19 +427,6 @@ def _require_connections(session: Session, count: int, doing: str) -> int:
         )
     major: int = free["major"]
     return major
-
-
-def _database(session: Session) -> str:
-    name: str = session.only_row("SELECT current_database() AS name")["name"]
-    return name
-
-
-def _checkpoint(session: Session, result: Dict[str, Any]) -> None:
-    """What was loaded is written before anything is measured."""
-    try:
-        session.command("CHECKPOINT")
-    except ResidencyError:
-        result["warnings"].append("The login role may not run CHECKPOINT: what was loaded is written while the next tasks run.")
 
 
 # --- running ---
@@ -506,17 +498,12 @@ def scripts(options: Options, scale: int, number: int) -> List[Tuple[str, int]]:
     return [(select, 100 - options.update_pct), (update, options.update_pct)]
 
 
-def _session(one: _pgbench.Session, options: Options) -> Dict[str, Any]:
+def _session(session: _pgbench.Session, options: Options) -> Dict[str, Any]:
+    selects, updates = session.done.get(SELECT, 0), session.done.get(UPDATE, 0)
     return {
-        "schema": one.group + 1,
-        "session": one.number + 1,
-        "selects": one.done.get(SELECT, 0),
-        "updates": one.done.get(UPDATE, 0),
-        "select_blocks": one.done.get(SELECT, 0) * options.work_unit,
-        "update_blocks": one.done.get(UPDATE, 0) * options.update_work_unit,
-        "slowest_select_ms": one.slowest.get(SELECT),
-        "slowest_update_ms": one.slowest.get(UPDATE),
-        "failed_transactions": one.failed,
+        "schema": session.group + 1, "session": session.number + 1, "selects": selects, "updates": updates, "select_blocks": selects * options.work_unit,
+        "update_blocks": updates * options.update_work_unit, "slowest_select_ms": session.slowest.get(SELECT), "slowest_update_ms": session.slowest.get(UPDATE),
+        "failed_transactions": session.failed,
     }
 
 
@@ -562,9 +549,6 @@ def _drop(session: Session, options: Options, found: _Set) -> None:
 
 
 # --- words ---
-
-
-LOOK = 1.0  # seconds
 
 
 def _schemas(count: int) -> str:

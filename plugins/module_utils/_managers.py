@@ -41,7 +41,7 @@ def _manager(processes: str, user: str) -> Optional[str]:
 
 
 def managed(processes: str, user: str, host: str) -> str:
-    """Why PostgreSQL of this host is not restarted; empty if no cluster manager runs."""
+    """The reason not to restart PostgreSQL on this host; empty if no cluster manager runs."""
     found = _manager(processes, user)
     if found is None:
         return ""

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the relations behind files are called, now and when a snapshot was taken, and patterns for their names.
+"""The names of the relations behind files, now and when a snapshot was taken, and patterns for names.
 
 The server gathers names, of all databases. They are spelled as in SQL (``public."Odd Name"``); a pattern may spell them
 so, or without the quotes.
@@ -53,7 +53,7 @@ _SUCCESSORS = _NOW + (
 
 
 class Place(NamedTuple):
-    """Where a relation's files are. A relfilenumber alone is not unique across tablespaces."""
+    """The place of a relation's files. A relfilenumber alone is not unique across tablespaces."""
 
     database: int
     tablespace: int
@@ -86,7 +86,7 @@ def of_snapshot(session: Session, label: str) -> Optional[Names]:
 
 
 def at_places(places: Iterable[Place], session: Session) -> Names:
-    """What the relations are called whose files these are, now."""
+    """The current names of the relations to which these files belong."""
     wanted = sorted(set(places))
     if not wanted:
         return Names()
@@ -103,11 +103,11 @@ def everything(session: Session, patterns: Patterns) -> Names:
 
 
 def successors(relations: Iterable[Relation], session: Session) -> Dict[Place, Relation]:
-    """For each relation that has other files now, what it is now."""
+    """For each relation whose files have changed, the relation with its new files."""
     old = list(relations)
-    inside = sorted({one.place.database for one in old})
-    owners = sorted({one.owner_oid for one in old if one.owner_oid and one.kind.startswith("toast")})
-    now = collect(session.rows(_SUCCESSORS, (inside, [one.oid for one in old], [one.name for one in old], owners)))
+    inside = sorted({relation.place.database for relation in old})
+    owners = sorted({relation.owner_oid for relation in old if relation.owner_oid and relation.kind.startswith("toast")})
+    now = collect(session.rows(_SUCCESSORS, (inside, [relation.oid for relation in old], [relation.name for relation in old], owners)))
     return match_successors(old, now.relations.values())
 
 
@@ -209,15 +209,15 @@ class Patterns:
         """The number of the first pattern that fits one of the spellings; what has no name fits only ``*``."""
         if not self.patterns:
             return 0
-        names = [one for one in spellings if one is not None]
-        either = names + [shown(one) for one in names if not one.isprintable()]  # as results have them
+        names = [spelling for spelling in spellings if spelling is not None]
+        either = names + [shown(spelling) for spelling in names if not spelling.isprintable()]  # as results have them
         for number, compiled in enumerate(self._compiled):
-            if self.patterns[number] == "*" or any(compiled.match(one) for one in either):
+            if self.patterns[number] == "*" or any(compiled.match(spelling) for spelling in either):
                 return number
         return None
 
     def rank_database(self, name: Optional[str]) -> Optional[int]:
-        """As it is, or quoted as SQL does; the shared catalogs have no name."""
+        """The rank of a database, by its plain or its quoted name. The shared catalogs have no name, and match only ``*``."""
         return self.rank_text() if name is None else self.rank_text(name, '"%s"' % name.replace('"', '""'))
 
     def rank(self, relation: Optional[Relation]) -> Optional[int]:

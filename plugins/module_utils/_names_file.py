@@ -35,7 +35,7 @@ _KINDS = {"r": "table", "i": "index", "m": "materialized view", "S": "sequence",
 
 
 def load_newest(data_directory: str) -> Names:
-    """Of the newest snapshot that has names which can be read."""
+    """The names of the newest snapshot whose names can be read."""
     try:
         directory = _data_directory.opened(data_directory)
         files = [name for name in directory.listed("pg_residency") if _FILE.fullmatch(name)]
@@ -81,15 +81,8 @@ def _rows(data: bytes) -> Iterator[Row]:
         database, tablespace, relfilenumber, oid, owner_oid, pages = _RELATION.unpack_from(data, at)
         at += _RELATION.size
         row = {
-            "kind": _KINDS[kind],
-            "database": database,
-            "tablespace": tablespace,
-            "relfilenumber": relfilenumber,
-            "oid": oid,
-            "owner_oid": owner_oid or None,
-            "pages": pages,
-            "name": text() or "?",
-            "owner": text() or None,
+            "kind": _KINDS[kind], "database": database, "tablespace": tablespace, "relfilenumber": relfilenumber, "oid": oid,
+            "owner_oid": owner_oid or None, "pages": pages, "name": text() or "?", "owner": text() or None,
         }
         count = data[at]
         at += 1

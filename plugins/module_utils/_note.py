@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How far a module is, for the action plugin that started it as an asynchronous job."""
+"""The progress of a module, for the action plugin that started it as an asynchronous job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Note:
             pass  # a full disk takes away the note, not the run
 
     def remove(self) -> None:
-        """Also when nobody waits any more who would."""
+        """Remove the note, also if no action plugin waits any more."""
         for path in [] if self._path is None else [self._path, self._path + ".new"]:
             with contextlib.suppress(OSError):
                 os.unlink(path)

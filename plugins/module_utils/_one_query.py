@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a text is one query that only reads, by the server's word: only its own parser knows where a statement ends."""
+"""Check with the server that a text is one query that only reads: only its parser knows where a statement ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OPEN = "SELECT 1 AS opened FROM pg_catalog.query_to_xmlschema(%s::pg_catalog.te
 
 
 def refusal(session: Session, text: str) -> Optional[str]:
-    """What is wrong with the query, or None. Runs in a transaction, which an error ends. Other errors are the server's."""
+    """The fault of the query, or None. Runs in a transaction, which an error ends. Other errors are the server's."""
     try:
         session.rows(_OPEN, (text,))
     except ResidencyError as error:
@@ -38,7 +38,7 @@ def refusal(session: Session, text: str) -> Optional[str]:
 
 
 def columns(session: Session, text: str) -> Optional[List[bool]]:
-    """Whether each column of the query's result is of variable length; None if it is no SELECT, VALUES, TABLE or WITH.
+    """For each column of the query's result, True if it is of variable length; None if the query is no SELECT, VALUES, TABLE or WITH.
 
     After refusal(), which lets SHOW, EXPLAIN and others pass that return rows, too. Runs in a transaction, and leaves it as it was. Other
     errors than the parser's are the server's.

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which other sessions and background processes of the server were at work while a query ran.
+"""The other sessions and background processes of the server that were at work while a query ran.
 
 pg_stat_activity has those that are there afterwards. Those that came and went meanwhile left their counts in pg_stat_database, which
 a process writes at its end.
@@ -63,7 +63,7 @@ def before(session: Session, version: int) -> Noted:
 
 
 def after(session: Session, noted: Noted) -> Others:
-    """In the query's transaction, before this session's own counts are written."""
+    """The others since ``noted``. Call it in the query's transaction, before this session's own counts are written."""
     row = session.only_row(_ACTIVE, (noted.moment, noted.moment))
     active = row["active"] if row["seen"] is not False else None
     if noted.sessions is None:

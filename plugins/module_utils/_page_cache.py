@@ -92,7 +92,7 @@ def major_version(data_directory: str) -> int:
 
 
 def require_owner(data_directory: str) -> None:
-    """To all users but the owner and root, mincore(2) reports every page as resident."""
+    """Raise an error for all users but the owner and root: mincore(2) reports every page as resident to them."""
     owner = _data_directory.opened(data_directory).uid
     if os.geteuid() not in (0, owner):
         raise ResidencyError(
@@ -196,7 +196,7 @@ def _resident_bytes(descriptor: int, start: int, length: int) -> int:
 
 
 def dirty(data_directory: str, name: str) -> Optional[bool]:
-    """Whether the kernel has still to write pages of this file; None where it does not tell."""
+    """True if the kernel has still to write pages of this file; None if it does not report that."""
     descriptor = _open(_data_directory.opened(data_directory), name)
     if descriptor is None:
         return False
@@ -210,7 +210,7 @@ def dirty(data_directory: str, name: str) -> Optional[bool]:
 
 
 def cachestat(descriptor: int, length: int = 0) -> Cachestat:
-    """Of the first bytes of a file, 0 for all of it. OSError with ENOSYS before Linux 6.5."""
+    """The kernel's counts for the first bytes of a file, 0 for all of it. OSError with ENOSYS before Linux 6.5."""
     span = (ctypes.c_uint64 * 2)(0, length)
     answer = (ctypes.c_uint64 * 5)()
     number, flags = ctypes.c_long(_CACHESTAT), ctypes.c_uint(0)

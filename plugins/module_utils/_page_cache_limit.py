@@ -80,16 +80,8 @@ def apply(options: Options, check_mode: bool) -> Dict[str, Any]:
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False,
-        "method": None,
-        "state": None,
-        "size_bytes": None,
-        "page_cache_bytes": None,
-        "reached": None,
-        "before": None,
-        "after": None,
-        "state_file": STATE_FILE,
-        "warnings": [],
+        "changed": False, "method": None, "state": None, "size_bytes": None, "page_cache_bytes": None, "reached": None, "before": None, "after": None,
+        "state_file": STATE_FILE, "warnings": [],
     }
 
 
@@ -119,18 +111,18 @@ class _Limit(ABC):
 
     @abstractmethod
     def page_cache_bytes(self) -> int:
-        """What the page cache can have now."""
+        """Bytes that the page cache can use now."""
 
     @abstractmethod
     def describe(self, value: int) -> str:
         """The value in words."""
 
     def remember(self) -> Entry:
-        """What is needed to remove the limit when the cluster may be gone."""
+        """The data that is needed to remove the limit if the cluster no longer exists."""
         return {}
 
     def gone(self, entry: Entry) -> bool:
-        """Whether the limited process no longer exists."""
+        """True if the limited process no longer exists."""
         return False
 
 
@@ -248,7 +240,7 @@ class _HugePages(_Limit):
         self._page = _proc.meminfo("Hugepagesize")
 
     def least(self) -> int:
-        """And what PostgreSQL has been promised as shared memory and has not touched yet."""
+        """The minimum, and the shared memory that PostgreSQL has reserved and not touched yet."""
         promised = sum(_shared_memory(one.postmaster.pid) for one in _processes.clusters())
         return LEAST_ON_HOST + max(0, promised - _proc.meminfo("Shmem"))
 
@@ -256,7 +248,7 @@ class _HugePages(_Limit):
         return int(_read(_HUGE_PAGES))
 
     def value_for(self, size: int, before: int) -> int:
-        """Never less than there were: these may be what a server with huge_pages = on needs."""
+        """The number of huge pages, never less than before: a server with huge_pages = on may need those."""
         ours = max(0, self.get() - before)
         more = (_proc.meminfo("MemAvailable") + ours * self._page - size) // self._page
         if more <= 0 and not ours:
@@ -328,7 +320,7 @@ class _Cgroup(_Limit):
             raise ResidencyError("The cgroup %s has no %s: memory is not among its controllers." % (cgroup.path, os.path.basename(self._file)))
 
     def _require_own(self) -> None:
-        """Also right before the limit is set: it is this server's alone, and the server is the one that was looked at."""
+        """Raise an error unless the cgroup is this server's alone. Called again right before the limit is set: the server may have been restarted."""
         if self._postmaster is None:
             return
         if self._unit is not None:
@@ -394,7 +386,7 @@ class _Cgroup(_Limit):
             _service.write(self._file, value)
 
     def page_cache_bytes(self) -> int:
-        """Which is more than what was asked for, as long as shared buffers are not touched."""
+        """Bytes that the page cache can use now: more than requested, as long as shared buffers are not touched."""
         return max(0, self.get() - self._held(promised=False)) if self._pid is not None else 0
 
     def describe(self, value: int) -> str:
@@ -425,7 +417,7 @@ class _Cgroup(_Limit):
 
 
 def _shared_memory(pid: int) -> int:
-    """Of a postmaster: its shared memory outside huge pages, whether touched or not."""
+    """Bytes of a postmaster's shared memory outside huge pages, touched or not."""
     size = 0
     for line in _processes.maps(pid).splitlines():
         if line.endswith("/dev/zero (deleted)"):

@@ -24,7 +24,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import Resid
 
 
 class Peer(NamedTuple):
-    """As they were when the process began to listen: the number may be another process's by now, the user is for good."""
+    """The process that listens, as it was when it began to: its number may be another process's by now, its user is not."""
 
     pid: int
     uid: int
@@ -33,15 +33,15 @@ class Peer(NamedTuple):
 
 def of(descriptor: int) -> Optional[Peer]:
     """None where the connection is no Unix socket."""
-    with socket.socket(fileno=os.dup(descriptor)) as one:
-        if one.family != socket.AF_UNIX:
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        if connection.family != socket.AF_UNIX:
             return None
-        pid, uid, dummy = struct.unpack("3i", one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-        return Peer(pid, uid, os.fsdecode(one.getpeername()))
+        pid, uid, dummy = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        return Peer(pid, uid, os.fsdecode(connection.getpeername()))
 
 
 def require_meant(descriptor: int, directory: str, port: int) -> None:
-    """For root: the server is the one whose socket is in this directory, or its owner's, who alone can have put a link there."""
+    """Raise an error unless the server's own socket is in this directory, or the directory's owner runs the server. Root calls it."""
     peer = of(descriptor)
     if peer is None or not directory.startswith("/"):
         return  # TCP, or an abstract name, to which there are no links

@@ -49,7 +49,7 @@ class Group:
 
 @dataclass
 class Session:
-    """What one session did, by script: transactions, those that failed, and the slowest one in ms."""
+    """The transactions of a session by script, those that failed, and the slowest in ms."""
 
     group: int
     number: int
@@ -143,7 +143,7 @@ def _run(
 
 
 def _ends_with_us() -> Callable[[], None]:
-    """What a child calls first. Without it, a run whose module was killed goes on unseen, beside the next one."""
+    """Have the kernel end this child with its parent. Else the load of a module that was killed goes on unseen, beside the next one."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def set_signal() -> None:
@@ -194,8 +194,8 @@ def command(program: str, connection: str, group: Group, number: int, folder: st
 
 def complaint(said: str) -> str:
     """The error among what a pgbench that failed has said."""
-    lines = [one.strip() for one in said.splitlines() if one.strip()]
-    errors = [one for one in lines if "error:" in one.lower() or "fatal:" in one.lower()] or lines or ["it said nothing"]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line.lower() or "fatal:" in line.lower()] or lines or ["it said nothing"]
     return "pgbench failed: %s." % errors[0].rstrip(".")
 
 
@@ -244,7 +244,7 @@ class _Logs:
             self._last = max(self._last, ended)
 
     def transactions(self, group: int) -> int:
-        return sum(sum(one.done.values()) for one in self._sessions[group])
+        return sum(sum(session.done.values()) for session in self._sessions[group])
 
     def run(self) -> Run:
         every = [one for sessions in self._sessions for one in sessions]

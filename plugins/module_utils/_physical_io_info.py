@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How many of the reads that PostgreSQL counts in a window the devices served.
+"""Count in a window the reads of PostgreSQL and those that the devices served.
 
 PostgreSQL's own counters arrive late: a session adds its counts to the statistics at the end of a transaction, but not more than once
 a second, and what is left when it becomes idle 10 seconds later. So before the statistics are read, idle sessions get that time.
@@ -13,8 +13,8 @@ A session that works is not waited for, because it would go on counting what is 
 from __future__ import annotations
 
 import os
-import pwd
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Collection, Dict, List, Optional, Tuple
 
@@ -25,7 +25,6 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _io_reading,
     _io_report,
     _io_window,
-    _privileges,
     _proc,
     _processes,
     _server_io,
@@ -109,39 +108,15 @@ def check_options(options: Options) -> None:
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False,
-        "data_directory": None,
-        "server_version": None,
-        "io_method": None,
-        "reading": None,
-        "locations": [],
-        **_io_report.nothing(),
+        "changed": False, "data_directory": None, "server_version": None, "io_method": None, "reading": None, "locations": [], **_io_report.nothing(),
         "warnings": [],
     }
 
 
 def look_as_owner(log_in: LogIn, options: Options) -> Dict[str, Any]:
-    """As look(). The kernel tells a process's reads to its user only, who root becomes, and who listens at the Unix socket."""
-    session = log_in(None)
-    try:
-        if os.geteuid() != 0:
-            return look(session, log_in, options)
-        listening = session.peer()
-        if listening is None:
-            raise ResidencyError(
-                "Over TCP, only the server itself tells its processes, which root does not trust: set login_unix_socket and no login_host, or become"
-                " the cluster's operating system user."
-            )
-        try:
-            owner = pwd.getpwuid(listening.uid)
-        except KeyError:
-            raise ResidencyError(
-                "The server belongs to user id %d, which has no name on this host: run the module where it has." % listening.uid
-            ) from None
-        result: Dict[str, Any] = _privileges.run_as(owner, [session.descriptor], lambda dummy: look(session, log_in, options), {})
-        return result
-    finally:
-        session.close()
+    """The result of look(), which root gets as the server's user."""
+    with closing(log_in(None)) as session:
+        return _server_io.run_as_server_user(session, lambda: look(session, log_in, options))
 
 
 def look(session: Session, log_in: LogIn, options: Options) -> Dict[str, Any]:
@@ -151,19 +126,23 @@ def look(session: Session, log_in: LogIn, options: Options) -> Dict[str, Any]:
     result.update(server_version=facts["version"].split()[0], io_method=facts["io_method"] or "sync")
     if begun is None:
         begun, places = _read(session, facts, options.settle)
-        result.update(data_directory=begun.data_directory, locations=[_io_report.location(one) for one in places])
+        result.update(data_directory=begun.data_directory, locations=[_io_report.location(place) for place in places])
         if options.state == "begin":
             result.update(reading=_io_window.plain(begun), msg=_io_report.BEGUN)
             return result
         time.sleep(options.seconds)
-        session, facts = _still(session, log_in, facts)
+        try:
+            session.only_row("SELECT 1 AS one")
+        except ResidencyError:  # the server was restarted meanwhile
+            session = log_in(None)
+            facts = _facts(session)
     ended, places = _read(session, facts, options.settle, begun)
     if (begun.host, begun.data_directory) != (ended.host, ended.data_directory):
         raise ResidencyError(
             "reading is of %s on host %s, but this is %s on host %s: give the one that was registered on this host."
             % (begun.data_directory, begun.host, ended.data_directory, ended.host)
         )
-    result.update(data_directory=ended.data_directory, locations=[_io_report.location(one) for one in places])
+    result.update(data_directory=ended.data_directory, locations=[_io_report.location(place) for place in places])
     result.update(_io_report.report(begun, ended, places, _foreign(ended)))
     result["warnings"] += _data_directory.opened(ended.data_directory).warnings()
     return result
@@ -179,25 +158,13 @@ def _facts(session: Session) -> Row:
     return facts
 
 
-def _still(session: Session, log_in: LogIn, facts: Row) -> Tuple[Session, Row]:
-    """The same session, or a new one where the server was restarted meanwhile."""
-    try:
-        session.only_row("SELECT 1 AS one")
-    except ResidencyError:
-        session = log_in(None)
-        return session, _facts(session)
-    return session, facts
-
-
 def _read(session: Session, facts: Row, settle: int, begun: Optional[Reading] = None) -> Tuple[Reading, List[Location]]:
     """The kernel's counters at the edge of the window, PostgreSQL's when they are complete.
 
     At the beginning what sessions counted before has to arrive first, at the end it is what they counted until then. If sessions go on meanwhile,
     what they count then arrives too, and the window ends with the wait.
     """
-    backend = session.only_row("SELECT pg_backend_pid() AS pid")["pid"]
-    listening = session.peer()
-    server = _server_io.server_of(backend, None if listening is None else listening.pid)
+    dummy, server = _server_io.processes_of(session)
     edge = session.only_row(_EDGE)
     kernel, places = ({}, []) if begun is None else _kernel(server, {*begun.disks, *begun.volumes})
     sessions, worked = _settled(session, settle, edge)
@@ -209,7 +176,7 @@ def _read(session: Session, facts: Row, settle: int, begun: Optional[Reading] = 
 
 
 def _settled(session: Session, settle: int, edge: Row) -> Tuple[Sessions, bool]:
-    """And whether a session has worked since the edge, also one that came and went."""
+    """The other sessions, and True if one has worked since the edge, also one that came and went."""
     end = time.monotonic() + settle
     while True:
         row = session.only_row(_SESSIONS, (edge["clock"],))
@@ -269,11 +236,11 @@ def _kernel(server: Server, also: Collection[str]) -> Tuple[Dict[str, Any], List
 
 
 def _together(names: Any) -> Tuple[str, ...]:
-    return tuple(sorted({one for some in names for one in some}))
+    return tuple(sorted({name for some in names for name in some}))
 
 
 def _places(data_directory: str) -> List[Location]:
-    """Where the cluster's files are. This user owns them, and what is below them can be its own links only."""
+    """The locations of the cluster's files. This user owns them, so that links below them are its own."""
     mounts = _proc.mounts()
     found = [(place.path, place.tablespace, "data" if place.tablespace is None else "tablespace", place.device)
              for place in _capabilities.places(data_directory)]

@@ -17,7 +17,7 @@ LIMIT = 4000  # characters of a message
 def printable(text: Any, limit: int = LIMIT) -> str:
     """Show what is no printable character, such as ESC, a newline or a change of direction, by its escape sequence."""
     text = str(text)
-    kept = "".join(one if one.isprintable() else escaped(one) for one in text[:limit])
+    kept = "".join(character if character.isprintable() else escaped(character) for character in text[:limit])
     return kept if len(text) <= limit else "%s... (%d more characters)" % (kept, len(text) - limit)
 
 
@@ -41,8 +41,8 @@ def shown(value: Any) -> Any:
     return value
 
 
-def _is_shown(one: str) -> bool:
-    return one.isprintable() or one < " " or unicodedata.category(one) == "Zs"
+def _is_shown(character: str) -> bool:
+    return character.isprintable() or character < " " or unicodedata.category(character) == "Zs"
 
 
 def escaped(text: str) -> str:

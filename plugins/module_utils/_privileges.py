@@ -66,7 +66,7 @@ def run_as(owner: pwd.struct_passwd, keep: Collection[int], work: Callable[[Ask]
 
 
 def _reap(child: int) -> None:
-    """It may still have a server to start again, after an act that failed."""
+    """Wait for the child, which may still have to start a server again after an act that failed."""
     end = time.monotonic() + LONGEST_SILENCE
     while os.waitpid(child, os.WNOHANG)[0] == 0:
         if time.monotonic() > end:

@@ -95,7 +95,7 @@ class Cgroup(NamedTuple):
 
 
 def cgroup_of(pid: int, controller: str) -> Optional[Cgroup]:
-    """Of a controller of version 1, or of version 2, whose controllers share one tree, with an empty name."""
+    """The cgroup of a process for a controller of version 1, or, with an empty name, in the tree of version 2."""
     version = 1 if controller else 2
     for mount in mounts():
         if mount.type != ("cgroup" if controller else "cgroup2") or (controller and controller not in mount.options.split(",")):
@@ -107,7 +107,7 @@ def cgroup_of(pid: int, controller: str) -> Optional[Cgroup]:
 
 
 def inside(path: str, mount: Mount) -> str:
-    """In a container the mount may show a part of the tree only, while the path is the whole one."""
+    """The path below the mount: in a container the mount may show only a part of the tree."""
     if mount.root != "/" and (path + "/").startswith(mount.root + "/"):
         return path[len(mount.root) :]
     return path

@@ -76,10 +76,10 @@ class Pinned:
         numbers = re.search(r"^NSpid:(.*)$", self.read("status"), re.MULTILINE)
         if not re.fullmatch(rb"-?[0-9]+", named):
             return False
-        return abs(int(named)) in ({int(one) for one in numbers.group(1).split()} if numbers else {self.pid})
+        return abs(int(named)) in ({int(number) for number in numbers.group(1).split()} if numbers else {self.pid})
 
     def error_log(self) -> str:
-        """Where its standard error goes."""
+        """The file of its standard error."""
         return os.readlink("fd/2", dir_fd=self.descriptor)
 
 
@@ -110,7 +110,7 @@ def look(pid: int) -> Optional[Process]:
 
 
 def ended(pid: int) -> bool:
-    """Whether it is gone, or on its way: from when it has given its memory back, /proc/<pid>/io is closed to its own user."""
+    """True if the process has ended or is ending: once it has released its memory, /proc/<pid>/io is closed to its own user."""
     text = _proc.text("/proc/%d/status" % pid)
     return text is None or "\nVmSize:" not in text
 
@@ -171,7 +171,7 @@ def _directory(postmaster: Process) -> str:
 
 
 def maps(pid: int) -> str:
-    """Of a process, empty where they cannot be read. Root in a container may not always; the process's user may."""
+    """The variables of a process, empty if they cannot be read. Root in a container may not always; the process's user may."""
     try:
         process = Pinned(pid)
         try:

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What EXPLAIN counts of a query, the kernel's counts beside it, and how far these can be relied on."""
+"""Figures of a query: the counts of EXPLAIN, those of the kernel, and their certainty."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _left_out(plan: Mapping[str, Any]) -> List[str]:
 
 
 def _own_costs(explained: Mapping[str, Any], found: Mapping[str, Any], over_read: int, block_size: int) -> List[str]:
-    """What the query itself spent besides its reads of relations."""
+    """Remarks about temporary files and JIT, which a query spends time on besides its reads of relations."""
     remarks = []
     if found["temp_read"] or found["temp_written"]:
         text = "it wrote %s to temporary files and read %s of them, which are not in the bytes that it read" % (
@@ -110,7 +110,7 @@ def _own_costs(explained: Mapping[str, Any], found: Mapping[str, Any], over_read
 
 
 def _jit(explained: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
-    """Of the leader and all workers."""
+    """The sum of the leader and all workers."""
     found = explained.get("JIT")
     if not found:
         return None

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import stat
 import time
 from contextlib import suppress
@@ -25,7 +24,6 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _host_lock,
     _one_query,
     _others,
-    _privileges,
     _query_figures,
     _server_io,
     _toast,
@@ -101,14 +99,14 @@ def queries_of(options: Options) -> List[Query]:
     if not given:
         raise ResidencyError("queries is empty: set at least one query.")
     found: List[Query] = []
-    for number, one in enumerate(given, 1):
-        name = one.get("name") or "query %d" % number
+    for number, entry in enumerate(given, 1):
+        name = entry.get("name") or "query %d" % number
         if name in (query.name for query in found):
             raise ResidencyError("Two queries are named '%s': use a different name for each." % name)
-        text = _text(name, one.get("query"), one.get("path"))
+        text = _text(name, entry.get("query"), entry.get("path"))
         if "\0" in text:
             raise ResidencyError("%s holds a NUL character." % name)
-        found.append(Query(name, text.strip(), dict(common, **_settings(one.get("settings")))))
+        found.append(Query(name, text.strip(), dict(common, **_settings(entry.get("settings")))))
     return found
 
 
@@ -120,36 +118,13 @@ def check_options(options: Options) -> None:
 
 
 def measure_as_owner(session: Session, options: Options, check_mode: bool) -> Dict[str, Any]:
-    """As measure(). Root reads no file of queries, which a link of the owner's could lead to root's own.
-
-    Root becomes the user who listens at the socket, for whom the kernel reads no counters but that user's own.
-    """
-    if os.geteuid() != 0:
-        return measure(session, options, queries_of(options), check_mode)
-    listening = session.peer()
-    if listening is None:
-        raise ResidencyError(
-            "Over TCP, only the server itself tells its processes, which root does not trust: set login_unix_socket and no login_host, or become the"
-            " cluster's operating system user."
-        )
-    try:
-        owner = pwd.getpwuid(listening.uid)
-    except KeyError:
-        raise ResidencyError(
-            "The server belongs to user id %d, which has no name on this host: run the module where it has." % listening.uid
-        ) from None
-    # the session goes on in the child; the parent does not touch it before the child has ended
-    result: Dict[str, Any] = _privileges.run_as(
-        owner, [session.descriptor], lambda dummy: measure(session, options, queries_of(options), check_mode), {}
-    )
-    return result
+    """As measure(). Root reads no file of queries, which a link of the owner's could lead to root's own."""
+    return _server_io.run_as_server_user(session, lambda: measure(session, options, queries_of(options), check_mode))
 
 
 def measure(session: Session, options: Options, queries: List[Query], check_mode: bool) -> Dict[str, Any]:
     """``repeat`` rounds over all queries, so that none profits more from what another has left in the caches."""
-    backend = session.only_row("SELECT pg_catalog.pg_backend_pid() AS pid")["pid"]
-    listening = session.peer()
-    server = _server_io.server_of(backend, None if listening is None else listening.pid)
+    backend, server = _server_io.processes_of(session)
     facts = session.only_row(
         "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number,"
         " current_setting('io_method', true) AS io_method,"
@@ -188,15 +163,8 @@ def measure(session: Session, options: Options, queries: List[Query], check_mode
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False,
-        "data_directory": None,
-        "database": None,
-        "server_version": None,
-        "io_method": None,
-        "shared_buffers_blocks": None,
-        "runs": [],
-        "queries": [],
-        "warnings": [],
+        "changed": False, "data_directory": None, "database": None, "server_version": None, "io_method": None, "shared_buffers_blocks": None,
+        "runs": [], "queries": [], "warnings": [],
     }
 
 
@@ -240,7 +208,7 @@ def _run(session: Session, server: Server, backend: int, query: Query, timeout: 
 
 
 def _statement(session: Session, text: str, columns: List[bool], version: int) -> Tuple[str, List[str]]:
-    """Of a run that reads what a client would, and what it could not be made to read."""
+    """The query to run, which also reads the TOAST values that a client would, and a remark if that is impossible."""
     if version >= _toast.SERIALIZES:
         return _EXPLAIN_RESULT + text, []
     if not any(columns):
@@ -331,9 +299,7 @@ def _message(result: Dict[str, Any], check_mode: bool) -> str:
 
 def _settings(given: Optional[Mapping[str, Any]]) -> Dict[str, str]:
     """YAML knows numbers and truth, PostgreSQL takes text."""
-    return {
-        name: ("on" if value else "off") if isinstance(value, bool) else str(value) for name, value in (given or {}).items()
-    }
+    return {name: ("on" if value else "off") if isinstance(value, bool) else str(value) for name, value in (given or {}).items()}
 
 
 def _read(path: str) -> str:

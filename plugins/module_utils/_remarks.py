@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Why a restore did not end with everything resident, or will not stay so: a sentence for each cause."""
+"""Remarks on a restore: a sentence for each cause why not all is resident, or will not stay resident."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Lost:
-    """What is gone of one relation."""
+    """The blocks of a relation that are gone."""
 
     label: str
     blocks: int
@@ -42,7 +42,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a restore may add to the page cache, as residency_budget() has it, in bytes."""
+    """The memory budget of a restore, as residency_budget() returns it, in bytes."""
 
     available: int
     cgroup_headroom: Optional[int]  # None: no cgroup has a limit
@@ -54,7 +54,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Wait:
-    """For another restore on the host, before this one began."""
+    """The wait for another restore on the host, before this one began."""
 
     reason: str  # as the job has it: waiting for ...
     seconds: float
@@ -62,7 +62,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Reclaim:
-    """What takes pages away although no other needs the memory."""
+    """The mechanisms that reclaim pages although memory is free."""
 
     damon: bool = False
     cgroup: Optional[str] = None  # whose memory.high is nearly reached
@@ -71,7 +71,7 @@ class Reclaim:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known after a restore; without a job, there was nothing to load."""
+    """The facts about a restore. Without a job, there was nothing to load."""
 
     missing: Missing = Missing()
     job: Optional[int] = None
@@ -90,7 +90,7 @@ class Facts:
 
 
 def remarks(facts: Facts) -> List[str]:
-    """Nothing where all that existed is resident, nothing is gone and nothing takes pages away."""
+    """The remarks; none if everything that exists is resident, nothing is gone and nothing reclaims pages."""
     found = []
     missing = facts.missing
     reclaim = facts.reclaim if facts.gone_percent < 100 else Reclaim()  # of nothing, nothing can be reclaimed
@@ -133,14 +133,14 @@ def _share(percent: float) -> str:
 
 def _lost(facts: Facts) -> str:
     named = [
-        "%s (%s%s)" % (one.label, human_blocks(one.blocks), ", rewritten" if one.rewritten else ", dropped or truncated") for one in facts.lost[:NAMED]
+        "%s (%s%s)" % (loss.label, human_blocks(loss.blocks), ", rewritten" if loss.rewritten else ", dropped or truncated") for loss in facts.lost[:NAMED]
     ]
-    more = facts.gone - sum(one.blocks for one in facts.lost[:NAMED])
+    more = facts.gone - sum(loss.blocks for loss in facts.lost[:NAMED])
     return ", ".join(named + (["%s of others" % human_blocks(more)] if more > 0 else []))
 
 
 def _limiter(facts: Facts) -> str:
-    """What keeps the budget small: the option, the server's cgroup, or the host, and what is set aside of that."""
+    """The limit of the budget (option, server's cgroup or host), and the memory that is set aside."""
     if facts.budget_option is not None and facts.budget_bytes >= facts.budget_option:
         return ", which the option budget sets"
     budget = facts.budget

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How much of a snapshot is resident now: in all, by relation and by segment, with names."""
+"""The residency of a snapshot now, in total, by relation and by segment, with names."""
 
 from __future__ import annotations
 
@@ -48,22 +48,12 @@ class Amount:
         return percent(self.gone, self.wanted) if self.wanted else 0.0
 
     def add(self, other: Amount) -> None:
-        self.wanted += other.wanted
-        self.resident += other.resident
-        self.gone += other.gone
-        self.over_budget += other.over_budget
-        self.loaded += other.loaded
+        for count in ("wanted", "resident", "gone", "over_budget", "loaded"):
+            setattr(self, count, getattr(self, count) + getattr(other, count))
 
     def as_result(self) -> Dict[str, Any]:
-        return {
-            "residency": self.residency if self.wanted > self.gone else None,
-            "wanted": self.wanted,
-            "resident": self.resident,
-            "missing": self.missing,
-            "gone": self.gone,
-            "over_budget": self.over_budget,
-            "loaded": self.loaded,
-        }
+        counts = ("wanted", "resident", "missing", "gone", "over_budget", "loaded")
+        return {"residency": self.residency if self.wanted > self.gone else None, **{count: getattr(self, count) for count in counts}}
 
 
 @dataclass
@@ -90,7 +80,7 @@ def place_of(row: Row) -> Place:
 
 
 def snapshot_rows(session: Session, snapshot: str) -> List[Row]:
-    """What a snapshot wants of each segment, counted anew."""
+    """The segments of a snapshot, with a new count of their resident blocks."""
     return session.rows(
         "SELECT segment_no, tablespace::bigint, database::bigint, relfilenumber::bigint, fork, segment,"
         " blocks, wanted, in_shared_buffers, resident, gone, heat"
@@ -151,9 +141,7 @@ def summarize(rows: Iterable[Row], outcome: Mapping[Tuple[Place, str, int], Row]
     for row in rows:
         place = place_of(row)
         job_row = outcome.get((place, row["fork"], row["segment"]), {})
-        amount = Amount(
-            row["wanted"], row["resident"], row["gone"], job_row.get("over_budget", 0), job_row.get("loaded", 0)
-        )
+        amount = Amount(row["wanted"], row["resident"], row["gone"], job_row.get("over_budget", 0), job_row.get("loaded", 0))
         result.total.add(amount)
         for why, blocks in missing_of(amount.missing, job_row or None).items():
             missing[why] += blocks
@@ -161,9 +149,7 @@ def summarize(rows: Iterable[Row], outcome: Mapping[Tuple[Place, str, int], Row]
             reason = job_row["reason"] or "unknown reason"
             result.failed[reason] = result.failed.get(reason, 0) + job_row["failed"]
         by_place.setdefault(place, Amount()).add(amount)
-        result.segments.append(
-            Segment(row["segment_no"], place, row["fork"], row["segment"], amount, job_row.get("reason"))
-        )
+        result.segments.append(Segment(row["segment_no"], place, row["fork"], row["segment"], amount, job_row.get("reason")))
     result.missing = Missing(**missing)
     result.relations = sorted(by_place.items(), key=lambda item: _coldness(item[1]))
     result.segments.sort(key=lambda item: _coldness(item.amount))
@@ -207,39 +193,27 @@ def name_places(places: Iterable[Place], session: Session, former: Optional[Name
 
 def describe(measurement: Measurement, names: Names) -> Dict[str, List[Dict[str, Any]]]:
     """The bounded rows of a result."""
-    relations = [
-        dict(identity(place, names), **amount.as_result()) for place, amount in measurement.relations[:LISTED]
-    ]
+    relations = [dict(identity(place, names), **amount.as_result()) for place, amount in measurement.relations[:LISTED]]
     segments = [
         dict(
-            identity(one.place, names),
-            segment_no=one.segment_no,
-            fork=one.fork,
-            segment=one.segment,
-            reason=one.reason,
-            **one.amount.as_result()
+            identity(segment.place, names), segment_no=segment.segment_no, fork=segment.fork, segment=segment.segment, reason=segment.reason,
+            **segment.amount.as_result()
         )
-        for one in measurement.segments[:LISTED]
+        for segment in measurement.segments[:LISTED]
     ]
     return {"relations": relations, "segments": segments}
 
 
 def listed_places(measurement: Measurement) -> List[Place]:
-    return [place for place, dummy in measurement.relations[:LISTED]] + [
-        one.place for one in measurement.segments[:LISTED]
-    ]
+    return [place for place, dummy in measurement.relations[:LISTED]] + [segment.place for segment in measurement.segments[:LISTED]]
 
 
 def identity(place: Place, names: Names) -> Dict[str, Any]:
     relation: Optional[Relation] = names.relations.get(place)
     return {
-        "database": names.databases.get(place.database),
-        "relation": relation.name if relation else None,
-        "kind": relation.kind if relation else None,
-        "belongs_to": relation.owner if relation else None,
-        "database_oid": place.database,
-        "tablespace": place.tablespace,
-        "relfilenumber": place.relfilenumber,
+        "database": names.databases.get(place.database), "relation": relation.name if relation else None,
+        "kind": relation.kind if relation else None, "belongs_to": relation.owner if relation else None, "database_oid": place.database,
+        "tablespace": place.tablespace, "relfilenumber": place.relfilenumber,
     }
 
 
@@ -264,17 +238,12 @@ class Change(NamedTuple):
 def diff(header: str, changes: Iterable[Change]) -> Dict[str, str]:
     """The output of --diff: how much is resident before and after, of what changes."""
     before = after = ""
-    for one in changes:
-        if one.before != one.after:
-            before += _line(one, one.before)
-            after += _line(one, one.after)
+    for change in changes:
+        if change.before != change.after:
+            before += _line(change, change.before)
+            after += _line(change, change.after)
     return {"before_header": header, "after_header": header, "before": before, "after": after}
 
 
 def _line(change: Change, resident: int) -> str:
-    return "%s: %s of %s, %s\n" % (
-        change.label,
-        human_blocks(resident),
-        human_blocks(change.size),
-        human_percent(percent(resident, change.size)),
-    )
+    return "%s: %s of %s, %s\n" % (change.label, human_blocks(resident), human_blocks(change.size), human_percent(percent(resident, change.size)))

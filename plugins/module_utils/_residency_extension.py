@@ -19,19 +19,8 @@ ADMIN = "residency_admin"
 OWN_SCHEMA = "residency"  # where public is not safe
 # Reading is pg_monitor's, which the extension itself sees to.
 CHANGING = (
-    "pgfadvise",
-    "pgfadvise_dontneed",
-    "pgfadvise_loader",
-    "pgfadvise_normal",
-    "pgfadvise_random",
-    "pgfadvise_sequential",
-    "pgfadvise_willneed",
-    "residency_cancel",
-    "residency_drop_snapshot",
-    "residency_evict",
-    "residency_restore",
-    "residency_restore_segment",
-    "residency_restore_start",
+    "pgfadvise", "pgfadvise_dontneed", "pgfadvise_loader", "pgfadvise_normal", "pgfadvise_random", "pgfadvise_sequential", "pgfadvise_willneed",
+    "residency_cancel", "residency_drop_snapshot", "residency_evict", "residency_restore", "residency_restore_segment", "residency_restore_start",
     "residency_snapshot",
 )
 
@@ -113,7 +102,7 @@ class Options:
 
 @dataclass
 class State:
-    """Of one database, as a result has it."""
+    """The extension in one database, as the result shows it."""
 
     database: str
     schema_before: Optional[str] = None
@@ -147,14 +136,7 @@ class Work:
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False,
-        "standby": None,
-        "version": None,
-        "databases": [],
-        "left_out": [],
-        "needed_by": [],
-        "preload": False,
-        "queries": [],
+        "changed": False, "standby": None, "version": None, "databases": [], "left_out": [], "needed_by": [], "preload": False, "queries": [],
         "warnings": [],
     }
 
@@ -369,7 +351,7 @@ def _look(session: Session, state: State) -> None:
 
 
 def _is_strangers(session: Session, state: State) -> bool:
-    """Whether it may be another's function that is called there by now."""
+    """True if the schema's owner is no superuser, who may have replaced the extension's functions."""
     owned: bool = session.only_row(_SCHEMA, (state.schema,) * 3)["owned"]
     return owned
 
@@ -384,7 +366,7 @@ def _make_admin(session: Session, work: Work) -> None:
 
 
 def _preload(session: Session, work: Work) -> bool:
-    """Whether a restart is required, also one that an earlier run has left open."""
+    """True if a restart is required, also one that an earlier run has left open."""
     if not work.options.preload:
         return False
     found = session.row(_PRELOAD, (EXTENSION,) * 3)
@@ -435,7 +417,7 @@ def _drop_admin(session: Session, work: Work) -> None:
 
 
 def _versions(work: Work, databases: List[str]) -> Dict[str, Optional[str]]:
-    """Of other databases: empty where it is not, None where the database cannot be asked."""
+    """The version of the extension in other databases: empty if it is missing, None if the database cannot be queried."""
     found: Dict[str, Optional[str]] = {}
     for name in databases:
         try:

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is in both caches, what is saved and what is being restored; with PostgreSQL running or stopped."""
+"""Report the content of both caches, the snapshots and the jobs, with PostgreSQL running or stopped."""
 
 from __future__ import annotations
 
@@ -115,21 +115,8 @@ def check_options(options: Options) -> None:
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False,
-        "server": None,
-        "data_directory": None,
-        "total": None,
-        "databases": [],
-        "relations": [],
-        "segments": [],
-        "buffers": None,
-        "snapshots": [],
-        "jobs": [],
-        "capabilities": None,
-        "residency": None,
-        "reached": None,
-        "queries": [],
-        "warnings": [],
+        "changed": False, "server": None, "data_directory": None, "total": None, "databases": [], "relations": [], "segments": [], "buffers": None,
+        "snapshots": [], "jobs": [], "capabilities": None, "residency": None, "reached": None, "queries": [], "warnings": [],
     }
 
 
@@ -153,10 +140,13 @@ def of_server(
         sentences.append(_buffers(options, result, connect_with_extension, session))
     if "snapshots" in options.subset:
         snapshots = _residency_snapshot.list_all(session)
-        result["snapshots"] = [_residency_snapshot.plain(one) for one in snapshots]
+        result["snapshots"] = [_residency_snapshot.plain(snapshot) for snapshot in snapshots]
         sentences.append("%s." % _plural(len(snapshots), "snapshot"))
     if "jobs" in options.subset:
-        result["jobs"] = [_plain_job(row) for row in session.rows(_JOBS, (options.limit,))]
+        result["jobs"] = [
+            dict(row, seconds=round(row["seconds"], 3), **{key: row[key].isoformat() if row[key] else None for key in _TIMES})
+            for row in session.rows(_JOBS, (options.limit,))
+        ]
         sentences.append("%s." % _plural(len(result["jobs"]), "job"))
     if "capabilities" in options.subset:
         path = options.data_directory or data_directory_of(session)
@@ -190,28 +180,14 @@ def _wait(session: Session, options: Options, result: Dict[str, Any]) -> str:
         if reached or not options.wait or left <= 0:
             break
         time.sleep(min(options.wait_sleep, left))
-    result["residency"] = {
-        "snapshot": name,
-        "wanted": amount.wanted,
-        "resident": amount.resident,
-        "missing": amount.missing,
-        "gone": amount.gone,
-        "residency": amount.residency,
-        "gone_percent": amount.gone_percent,
-    }
+    counts = ("wanted", "resident", "missing", "gone", "residency", "gone_percent")
+    result["residency"] = {"snapshot": name, **{count: getattr(amount, count) for count in counts}}
     result["reached"] = reached
-    sentence = "%s: %s of %s is resident" % (
-        name,
-        human_percent(amount.residency),
-        human_blocks(amount.wanted - amount.gone),
-    )
+    sentence = "%s: %s of %s is resident" % (name, human_percent(amount.residency), human_blocks(amount.wanted - amount.gone))
     if reached or not options.wait:
         return sentence + "."
     result["msg"] = "%s after %s, less than min_residency of %s." % (
-        sentence,
-        human_seconds(options.wait_timeout),
-        human_percent(options.min_residency),
-    )
+        sentence, human_seconds(options.wait_timeout), human_percent(options.min_residency))
     raise ResidencyError(result["msg"], result)
 
 
@@ -243,7 +219,7 @@ def _look(session: Session, options: Options, result: Dict[str, Any]) -> str:
     names = _residency.name_places([_residency.place_of(row) for row in relations + segments], session)
     if of_relations:
         named = [names.relations.get(_residency.place_of(row)) for row in relations + segments]
-        unused = _nothing_fits("relations", options.relations, lambda pattern: any(pattern.rank(one) is not None for one in named))
+        unused = _nothing_fits("relations", options.relations, lambda pattern: any(pattern.rank(relation) is not None for relation in named))
         relations, segments = _fitting(relations, names, of_relations), _fitting(segments, names, of_relations)
         if not relations and not segments and {"relations", "segments"} & set(options.subset):
             raise ResidencyError("No relation matches %s." % ", ".join(options.relations))
@@ -264,8 +240,8 @@ def _look(session: Session, options: Options, result: Dict[str, Any]) -> str:
 
 
 def _nothing_fits(option: str, patterns: Sequence[str], fits: Callable[[Patterns], bool]) -> List[str]:
-    """Of each pattern by itself: another may mean the same."""
-    return ["Nothing matches '%s' of %s." % (one, option) for one in patterns if not fits(Patterns(option, [one]))]
+    """A warning for each pattern that matches nothing, also if another pattern means the same."""
+    return ["Nothing matches '%s' of %s." % (pattern, option) for pattern in patterns if not fits(Patterns(option, [pattern]))]
 
 
 def _fitting(rows: Iterable[Row], names: Names, patterns: Patterns) -> List[Row]:
@@ -295,12 +271,8 @@ def _unused(blocks: int) -> Dict[str, Any]:
 def _describe_segment(row: Row, names: Names) -> Dict[str, Any]:
     return dict(
         _residency.identity(_residency.place_of(row), names),
-        fork=row["fork"],
-        segment=row["segment"],
-        blocks=row["blocks"],
-        in_page_cache=row["in_page_cache"],
-        dirty_in_page_cache=row["dirty_in_page_cache"],
         percent=percent(row["in_page_cache"], row["blocks"]),
+        **{name: row[name] for name in ("fork", "segment", "blocks", "in_page_cache", "dirty_in_page_cache")}
     )
 
 
@@ -314,15 +286,13 @@ def _buffers(
         raise ResidencyError("databases must be the one database of relation '%s'." % relation)
     session = connect_with_extension(databases[0]) if databases else here
     try:
+        database = session.only_row("SELECT current_database() AS name")["name"]
         oid = _find(session, relation)
         if oid is None:
             raise ResidencyError(
-                "Relation '%s' does not exist in database %s: spell it as in SQL, and set databases to its database."
-                % (relation, session.only_row("SELECT current_database() AS name")["name"])
-            )
+                "Relation '%s' does not exist in database %s: spell it as in SQL, and set databases to its database." % (relation, database))
         rows = session.rows(_BUFFERS, (oid, options.limit))
         usage = session.rows(_USAGE, (oid,))
-        database = session.only_row("SELECT current_database() AS name")["name"]
     finally:
         if session is not here:
             session.close()
@@ -348,14 +318,6 @@ def _find(session: Session, relation: str) -> Optional[int]:
             return None
         raise
     return oid
-
-
-def _plain_job(row: Row) -> Dict[str, Any]:
-    return dict(
-        row,
-        seconds=round(row["seconds"], 3),
-        **{key: row[key].isoformat() if row[key] else None for key in _TIMES}
-    )
 
 
 # --- with PostgreSQL stopped: by file ---
@@ -395,7 +357,7 @@ def of_files(data_directory: str, options: Options, capabilities: Callable[[str]
         sentences.append("%s." % _plural(len(result["snapshots"]), "snapshot"))
     if "capabilities" in options.subset:
         _add_capabilities(result, data_directory, capabilities)
-    result["warnings"] += [one for one in _data_directory.opened(data_directory).warnings() if one not in result["warnings"]]
+    result["warnings"] += [warning for warning in _data_directory.opened(data_directory).warnings() if warning not in result["warnings"]]
     result["msg"] = " ".join(sentences)
     return result
 
@@ -429,7 +391,7 @@ def _look_at_files(
 
 
 def _file_row(place: Place) -> Row:
-    """No server, no shared buffers; what is dirty, mincore does not tell."""
+    """An empty row. Without a server there are no shared buffers, and mincore does not report dirty pages."""
     row: Row = dict(place._asdict(), **dict.fromkeys(_caches.COUNTS, 0))
     row["dirty_in_page_cache"] = None
     return row
@@ -444,7 +406,7 @@ def _sorted(rows: Iterable[Row], options: Options) -> List[Row]:
 
 
 def snapshot_files(data_directory: str) -> List[Dict[str, Any]]:
-    """What the directory itself shows of its snapshots; only the extension reads the rest."""
+    """Name, generation, size and digest of each snapshot file; only the extension reads the rest."""
     directory = _data_directory.opened(data_directory)
     found = []
     for name in directory.listed("pg_residency"):
@@ -452,12 +414,7 @@ def snapshot_files(data_directory: str) -> List[Dict[str, Any]]:
         if match:
             size, digest = _size_and_digest(directory, "pg_residency/" + name)
             row: Dict[str, Any] = dict.fromkeys(_residency_snapshot.COLUMNS)
-            row.update(
-                name=match.group(1),
-                generation=int(match.group(2)),
-                file_bytes=size,
-                digest=digest,
-            )
+            row.update(name=match.group(1), generation=int(match.group(2)), file_bytes=size, digest=digest)
             found.append(row)
     return sorted(found, key=lambda row: (row["name"], row["generation"]))
 

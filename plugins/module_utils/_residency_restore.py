@@ -48,6 +48,11 @@ OBJECT_IN_USE = "55006"  # SQLSTATE
 NAMED = 5  # relations named in a message
 TELLING = 2048  # blocks that a job must have loaded to tell a rate: of fewer, starting and small files are most of its time
 
+# columns of a job that have the same name in the result
+_SAME = (
+    "job", "state", "wanted", "loaded", "extra", "buffers_wanted", "buffers_resident", "buffers_loaded", "over_budget", "budget_bytes", "io_class",
+    "scheduler", "window_bytes",
+)
 _JOBS = """
 SELECT job, snapshot, generation, state, wanted, settled, loaded, extra, over_budget, failed, budget_bytes, rate_bytes, time_limit,
        buffers_wanted, buffers_resident, buffers_loaded, message, io_class, scheduler, window_bytes,
@@ -121,7 +126,7 @@ class Options:
         )
 
     def time_limit(self) -> int:
-        """Whole seconds, until wait_timeout or the deadline. Only a job that is to be started can be too late for it."""
+        """Seconds until wait_timeout or the deadline, whichever is first. Raises an error if the deadline is over."""
         if self.deadline is None:
             return self.wait_timeout
         return min(self.wait_timeout, int(_deadline.seconds_left(_deadline.parse(self.deadline))))
@@ -167,12 +172,13 @@ def restore(session: Session, options: Options, check_mode: bool) -> Dict[str, A
         before = _select(session, snapshot, None, options)
         if check_mode:
             return _plan(session, snapshot, before, options, holding)
-        if not _worth_a_job(snapshot, before, options, holding):
+        to_load = before.measurement.total.missing or (options.shared_buffers and _selection.wanted_buffers(before))
+        if not to_load and not _to_hold(snapshot, options, holding):
             return dict(_judge(session, snapshot, None, before, options, None), hold=_holds(holding))
         if holding is not None:
             _hold.end(session, holding["job"])
         try:
-            job = _start(session, snapshot, before, options)
+            job = _job(session, session.change(_START, _start_call(snapshot, before, options))[0]["job"])
         except ResidencyError as error:
             if error.__cause__ is None or sqlstate(error.__cause__) != OBJECT_IN_USE:
                 raise
@@ -208,14 +214,8 @@ def restore(session: Session, options: Options, check_mode: bool) -> Dict[str, A
         raise
 
 
-def _worth_a_job(snapshot: Optional[Row], before: Selection, options: Options, holding: Optional[Row]) -> bool:
-    """Whether something is to be loaded, or to be held for longer than it is already."""
-    if before.measurement.total.missing or (options.shared_buffers and _selection.wanted_buffers(before)):
-        return True
-    return _to_hold(snapshot, options, holding)
-
-
 def _to_hold(snapshot: Optional[Row], options: Options, holding: Optional[Row]) -> bool:
+    """True if the snapshot is to be held for longer than it is already."""
     until = options.held_until()
     if until is None:
         return False
@@ -234,7 +234,7 @@ def _moment(seconds: float) -> str:
 
 
 def _require_same(session: Session, job: Row, selection: Selection, options: Options) -> None:
-    """A job that runs already is waited for only if it does what is asked for here."""
+    """Raise an error unless the running job does what these options request."""
     planned = set(_residency.job_outcome(session, job["job"]))
     wanted = {(_residency.place_of(row), row["fork"], row["segment"]) for row in selection.rows}
     different = []
@@ -259,46 +259,14 @@ def _require_same(session: Session, job: Row, selection: Selection, options: Opt
 
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails before anything is known."""
+    unknown = (
+        "snapshot", "snapshot_age", "snapshot_thin", "job", "state", "reached", "progress", "wanted", "resident", "missing", "buffers_wanted",
+        "buffers_resident", "buffers_loaded", "gone", "rewritten", "reclaimed", "not_reached", "waited", "residency", "gone_percent", "budget_bytes",
+        "io_class", "scheduler", "window_bytes", "hold", "expected_seconds",
+    )
     return {
-        "changed": False,
-        "snapshot": None,
-        "snapshot_age": None,
-        "snapshot_thin": None,
-        "job": None,
-        "state": None,
-        "reached": None,
-        "progress": None,
-        "wanted": None,
-        "resident": None,
-        "missing": None,
-        "loaded": 0,
-        "extra": 0,
-        "buffers_wanted": None,
-        "buffers_resident": None,
-        "buffers_loaded": None,
-        "over_budget": 0,
-        "gone": None,
-        "rewritten": None,
-        "failed_blocks": 0,
-        "reclaimed": None,
-        "not_reached": None,
-        "waited": None,
-        "remarks": [],
-        "residency": None,
-        "gone_percent": None,
-        "budget_bytes": None,
-        "io_class": None,
-        "scheduler": None,
-        "window_bytes": None,
-        "hold": None,
-        "seconds": 0.0,
-        "bytes_per_second": 0,
-        "expected_seconds": None,
-        "relations": [],
-        "segments": [],
-        "queries": [],
-        "warnings": [],
-        "diff": {"before": "", "after": ""},
+        "changed": False, **dict.fromkeys(unknown), "loaded": 0, "extra": 0, "over_budget": 0, "failed_blocks": 0, "seconds": 0.0, "bytes_per_second": 0,
+        "remarks": [], "relations": [], "segments": [], "queries": [], "warnings": [], "diff": {"before": "", "after": ""},
     }
 
 
@@ -346,9 +314,7 @@ def _label(snapshot: Optional[Row]) -> str:
     return "relations without a snapshot" if snapshot is None else _residency_snapshot.full_name(snapshot)
 
 
-def _select(
-    session: Session, snapshot: Optional[Row], job: Optional[Row], options: Options
-) -> Selection:
+def _select(session: Session, snapshot: Optional[Row], job: Optional[Row], options: Options) -> Selection:
     number = job["job"] if job is not None else None
     if snapshot is not None:
         # a job that was named is judged by what it was started for, unless patterns choose
@@ -378,13 +344,8 @@ def _start_call(snapshot: Optional[Row], selection: Selection, options: Options)
     return (None if snapshot is None else _residency_snapshot.full_name(snapshot)), json.dumps(given)
 
 
-def _start(session: Session, snapshot: Optional[Row], selection: Selection, options: Options) -> Row:
-    number: int = session.change(_START, _start_call(snapshot, selection, options))[0]["job"]
-    return _job(session, number)
-
-
 def _begun(session: Session, job: Row, options: Options) -> Row:
-    """Its worker is there within a moment, and knows then whether the job has to wait for another."""
+    """The job, once its worker has begun, which then knows if the job has to wait for another."""
     end = time.monotonic() + BEGINNING
     while job["state"] == "starting" and time.monotonic() < end:
         time.sleep(min(options.wait_sleep, 0.05))
@@ -393,7 +354,7 @@ def _begun(session: Session, job: Row, options: Options) -> Row:
 
 
 def _wait(session: Session, job: Row, options: Options, started: bool, seen: Optional[Dict[str, Any]]) -> Tuple[Row, Optional[Dict[str, Any]]]:
-    """A job that was started here ends by itself at its limit, and is given the time to."""
+    """Wait until the job ends, or until wait_timeout. A job that was started here ends by itself at its limit, and gets the time to."""
     end = time.monotonic() + options.wait_timeout + (STOPPING if started else 0)
     while job["state"] in RUNNING:
         left = end - time.monotonic()
@@ -406,14 +367,14 @@ def _wait(session: Session, job: Row, options: Options, started: bool, seen: Opt
 
 
 def _seen(earlier: Optional[Dict[str, Any]], job: Row) -> Optional[Dict[str, Any]]:
-    """A job that has its turn no longer reports that it has waited, nor for which job."""
+    """Reason and start of the job's wait. A job that has its turn no longer reports them, so that earlier ones are kept."""
     if job["state"] != "waiting":
         return earlier
     return {"reason": (job["message"] or WAITS).partition(" since ")[0], "since": job["started"]}
 
 
 def _waited(seen: Optional[Dict[str, Any]], job: Row) -> Optional[Dict[str, Any]]:
-    """The same with its seconds: when its turn has come, a job starts anew."""
+    """The wait with its seconds: when its turn has come, a job starts anew."""
     if seen is None or seen.get("reason") is None or seen.get("since") is None or job["started"] is None:
         return None
     began = job["started"] - seen["since"]
@@ -421,7 +382,7 @@ def _waited(seen: Optional[Dict[str, Any]], job: Row) -> Optional[Dict[str, Any]
 
 
 def _speed(session: Session, options: Options) -> Optional[_deadline.Speed]:
-    """What to reckon with: the newest jobs that tell a rate, and no more than the rate that is asked for."""
+    """The expected rate: that of the newest jobs without a rate of their own, and at most options.rate."""
     newest = session.row(_SPEED, (TELLING,))
     if newest is None:
         # it will not be faster than that
@@ -433,9 +394,7 @@ def _speed(session: Session, options: Options) -> Optional[_deadline.Speed]:
     return _deadline.Speed(measured, "the rate of %s %s" % ("jobs" if len(newest["jobs"]) > 1 else "job", jobs))
 
 
-def _result(
-    session: Session, snapshot: Optional[Row], job: Optional[Row], selection: Optional[Selection]
-) -> Dict[str, Any]:
+def _result(session: Session, snapshot: Optional[Row], job: Optional[Row], selection: Optional[Selection]) -> Dict[str, Any]:
     result = empty_result()
     result["queries"] = session.queries
     if snapshot is not None:
@@ -447,21 +406,9 @@ def _result(
         )
     if job is not None:
         result.update(
-            job=job["job"],
-            state=job["state"],
+            {name: job[name] for name in _SAME},
             progress=percent(job["settled"], job["wanted"]),
-            wanted=job["wanted"],
-            loaded=job["loaded"],
-            extra=job["extra"],
-            buffers_wanted=job["buffers_wanted"],
-            buffers_resident=job["buffers_resident"],
-            buffers_loaded=job["buffers_loaded"],
-            over_budget=job["over_budget"],
             failed_blocks=job["failed"],
-            budget_bytes=job["budget_bytes"],
-            io_class=job["io_class"],
-            scheduler=job["scheduler"],
-            window_bytes=job["window_bytes"],
             hold=_holds(job),
             seconds=round(job["seconds"], 3),
             bytes_per_second=int(job["loaded"] * BLOCK_BYTES / job["seconds"]) if job["seconds"] > 0 else 0,
@@ -471,13 +418,8 @@ def _result(
     if selection is not None:
         total = selection.measurement.total
         result.update(
-            wanted=total.wanted,
-            resident=total.resident,
-            missing=total.missing,
-            gone=total.gone,
+            {name: getattr(total, name) for name in ("wanted", "resident", "missing", "gone", "residency", "gone_percent")},
             rewritten=selection.rewritten_blocks,
-            residency=total.residency,
-            gone_percent=total.gone_percent,
             reclaimed=selection.measurement.missing.reclaimed,
             not_reached=selection.measurement.missing.not_reached,
             warnings=result["warnings"] + selection.warnings,
@@ -486,12 +428,9 @@ def _result(
 
 
 def _with_rows(
-    result: Dict[str, Any],
-    session: Session,
-    selection: Selection,
-    expected: Optional[Dict[_residency.Place, int]] = None,
+    result: Dict[str, Any], session: Session, selection: Selection, expected: Optional[Dict[_residency.Place, int]] = None
 ) -> Dict[str, Any]:
-    """Adds what is known by relation, and residency before and after: of what a job has loaded, or is expected to."""
+    """Add the rows of relations and segments, and the diff: residency before and after what a job has loaded, or is expected to load."""
     measured = selection.measurement
     names = _residency.name_places(_residency.listed_places(measured), session, selection.former)
     result.update(_residency.describe(measured, names))
@@ -545,10 +484,8 @@ def _add_forecast(result: Dict[str, Any], forecast: Forecast) -> None:
     result["warnings"] = result["warnings"] + forecast.warnings
 
 
-def _plan(
-    session: Session, snapshot: Optional[Row], selection: Selection, options: Options, holding: Optional[Row]
-) -> Dict[str, Any]:
-    """Check mode: what a job would load, what of it has room, and how long that would take."""
+def _plan(session: Session, snapshot: Optional[Row], selection: Selection, options: Options, holding: Optional[Row]) -> Dict[str, Any]:
+    """The result in check mode: the blocks that a job would load, the part that fits its budget, and the time."""
     result = _result(session, snapshot, None, selection)
     budget: int = session.only_row("SELECT budget_bytes FROM @extschema@.residency_budget()")["budget_bytes"]
     if options.budget is not None:
@@ -598,14 +535,9 @@ def _plan(
 
 
 def _judge(
-    session: Session,
-    snapshot: Optional[Row],
-    job: Optional[Row],
-    selection: Selection,
-    options: Options,
-    forecast: Optional[Forecast],
+    session: Session, snapshot: Optional[Row], job: Optional[Row], selection: Selection, options: Options, forecast: Optional[Forecast]
 ) -> Dict[str, Any]:
-    """The gate, by a count after the job and not by the job's own report."""
+    """Compare a count after the job, not the job's own report, with min_residency and max_gone. Raises an error if a limit is missed."""
     result = _with_rows(_result(session, snapshot, job, selection), session, selection)
     if forecast is not None:
         _add_forecast(result, forecast)
@@ -630,11 +562,7 @@ def _shortcomings(result: Dict[str, Any], options: Options) -> List[str]:
     if result["residency"] < options.min_residency:
         found.append(
             "%s of what still exists is resident, less than min_residency of %s (%s missing)"
-            % (
-                human_percent(result["residency"]),
-                human_percent(options.min_residency),
-                human_blocks(result["missing"]),
-            )
+            % (human_percent(result["residency"]), human_percent(options.min_residency), human_blocks(result["missing"]))
         )
     if result["gone_percent"] > options.max_gone:
         found.append(_too_much_gone(result, options))
@@ -678,16 +606,10 @@ def _success(snapshot: Optional[Row], job: Optional[Row], selection: Selection, 
             " and %s between them" % human_blocks(result["extra"]) if result["extra"] else "",
             human_seconds(result["seconds"]),
             human_bytes(result["bytes_per_second"]),
-            _io_class(result),
+            ", %s I/O class (%s)" % (result["io_class"], result["scheduler"] or "unknown scheduler") if result["io_class"] else "",
         )
     ]
     return " ".join(sentences + _buffers(result) + held + result["remarks"])
-
-
-def _io_class(result: Dict[str, Any]) -> str:
-    if result["io_class"] is None:
-        return ""
-    return ", %s I/O class (%s)" % (result["io_class"], result["scheduler"] or "unknown scheduler")
 
 
 def _subject(snapshot: Optional[Row]) -> str:
@@ -711,7 +633,7 @@ def _facts(session: Session, result: Dict[str, Any], job: Optional[Row], selecti
     facts: Dict[str, Any] = {
         "gone": measured.total.gone,
         "gone_percent": measured.total.gone_percent,
-        "lost": sorted(lost, key=lambda one: -one.blocks),
+        "lost": sorted(lost, key=lambda loss: -loss.blocks),
         "reclaim": _reclaim(session),
     }
     if job is None:
@@ -743,7 +665,7 @@ def _limit(options: Options) -> Optional[str]:
 
 
 def _reclaim(session: Session) -> Reclaim:
-    """Of the server's host, if it is this one."""
+    """The mechanisms that reclaim pages on the server's host, if that is this host."""
     peer = session.peer()
     if peer is not None:
         return _capabilities.reclaim(peer.pid)
@@ -753,7 +675,4 @@ def _reclaim(session: Session) -> Reclaim:
 
 def _resident_already(snapshot: Optional[Row], selection: Selection) -> str:
     total = selection.measurement.total
-    return "%s: all %s that still exists is resident already." % (
-        _subject(snapshot),
-        human_blocks(total.wanted - total.gone),
-    )
+    return "%s: all %s that still exists is resident already." % (_subject(snapshot), human_blocks(total.wanted - total.gone))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _residency
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, data_directory_of
@@ -31,27 +31,8 @@ NAME_BYTES = 128  # that it takes about for the name of a relation
 DAY = 86400  # seconds
 
 COLUMNS = (
-    "name",
-    "generation",
-    "taken_at",
-    "origin",
-    "in_recovery",
-    "system_identifier",
-    "timeline",
-    "server_version_num",
-    "segments",
-    "blocks",
-    "wanted",
-    "in_page_cache",
-    "in_shared_buffers",
-    "in_both",
-    "file_bytes",
-    "digest",
-    "problem",
-    "thin",
-    "current",
-    "measure",
-    "age",
+    "name", "generation", "taken_at", "origin", "in_recovery", "system_identifier", "timeline", "server_version_num", "segments", "blocks", "wanted",
+    "in_page_cache", "in_shared_buffers", "in_both", "file_bytes", "digest", "problem", "thin", "current", "measure", "age",
 )
 # by the server's clock, and for all of a list by the same moment
 _AGE = "CASE WHEN taken_at IS NOT NULL THEN greatest(0, extract(epoch FROM statement_timestamp() - taken_at))::float8 END AS age"
@@ -76,8 +57,8 @@ def check_options(name: str, keep: Optional[int], present: bool, keep_days: Opti
         check_name(name, generation_allowed=not present)
     elif not PATTERN.fullmatch(name):
         raise ResidencyError("invalid snapshot pattern '%s': use letters, digits, '_', '.', '-', '*' and '?', at most 63." % name)
-    if keep_days is not None:
-        check_days("keep_days", keep_days)
+    if keep_days is not None and not 0 < keep_days <= LARGEST_DAYS:
+        raise ResidencyError("keep_days is %g: it must be more than 0 and at most %d." % (keep_days, LARGEST_DAYS))
     if keep is None:
         return
     if present and keep < 1:
@@ -88,11 +69,6 @@ def check_options(name: str, keep: Optional[int], present: bool, keep_days: Opti
         raise ResidencyError("keep is %d: it must not be less than 0." % keep)
     if keep > 0 and "@" in name:
         raise ResidencyError("keep cannot be combined with one generation: use the name '%s'." % name.partition("@")[0])
-
-
-def check_days(option: str, days: float) -> None:
-    if not 0 < days <= LARGEST_DAYS:
-        raise ResidencyError("%s is %g: it must be more than 0 and at most %d." % (option, days, LARGEST_DAYS))
 
 
 def is_pattern(name: str) -> bool:
@@ -109,11 +85,11 @@ def list_all(session: Session) -> List[Row]:
 
 def select(snapshots: List[Row], name: str) -> List[Row]:
     """The generations that ``name`` means, oldest first: of ``name@3`` one, of ``name`` all."""
-    return [one for one in snapshots if name in (one["name"], full_name(one))]
+    return [generation for generation in snapshots if name in (generation["name"], full_name(generation))]
 
 
 def superseded(snapshots: List[Row], name: str, keep: int) -> List[Row]:
-    """Of what ``name``, which may be a pattern, means all but the newest ones. Thin ones go first, unreadable ones before them."""
+    """The generations of ``name``, which may be a pattern, except the newest ``keep``. Thin ones go first, unreadable ones before them."""
 
     def rank(one: Row) -> Tuple[bool, bool, float, int]:
         readable = one["taken_at"] is not None
@@ -125,12 +101,12 @@ def superseded(snapshots: List[Row], name: str, keep: int) -> List[Row]:
 
 
 def older(snapshots: Iterable[Row], days: Optional[float]) -> List[Row]:
-    """Of these, the ones that are older. One that cannot be read has no age."""
-    return [one for one in snapshots if days is not None and one["age"] is not None and one["age"] > days * DAY]
+    """The snapshots older than so many days. A snapshot that cannot be read has no age."""
+    return [generation for generation in snapshots if days is not None and generation["age"] is not None and generation["age"] > days * DAY]
 
 
 def none_called(snapshots: List[Row], name: Optional[str]) -> str:
-    known = ", ".join(full_name(one) for one in snapshots)
+    known = ", ".join(full_name(generation) for generation in snapshots)
     return "Snapshot '%s' does not exist here; %s." % (name, "there is " + known if known else "there is none at all")
 
 
@@ -153,25 +129,16 @@ def _thin_warnings(snapshots: List[Row], snapshot: Row, asked: str) -> List[str]
     if snapshot["thin"]:
         meant = _meant(select(snapshots, snapshot["name"]))
         return [
-            "%s is thin: it holds %s, while the fullest generation before it held %s.%s"
-            % (
-                full_name(snapshot),
-                human_blocks(snapshot["wanted"]),
-                human_blocks(snapshot["measure"]),
+            "%s is thin: it holds %s, while the fullest generation before it held %s.%s" % (
+                full_name(snapshot), human_blocks(snapshot["wanted"]), human_blocks(snapshot["measure"]),
                 " '%s' means %s." % (snapshot["name"], _dated(meant)) if meant is not None and meant is not snapshot else "",
             )
         ]
-    newer = [full_name(one) for one in select(snapshots, asked) if one["thin"] and one["generation"] > snapshot["generation"]]
+    newer = [full_name(generation) for generation in select(snapshots, asked) if generation["thin"] and generation["generation"] > snapshot["generation"]]
     if not newer:
         return []
-    return [
-        "'%s' means %s: %s newer and thin (less than half as full)."
-        % (asked, _dated(snapshot), newer[0] + " is" if len(newer) == 1 else "%s are" % _listed(newer))
-    ]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return "%s to %s" % (names[0], names[-1]) if len(names) > 2 else " and ".join(names)
+    listed = "%s to %s" % (newer[0], newer[-1]) if len(newer) > 2 else " and ".join(newer)
+    return ["'%s' means %s: %s %s newer and thin (less than half as full)." % (asked, _dated(snapshot), listed, "is" if len(newer) == 1 else "are")]
 
 
 def _dated(snapshot: Row) -> str:
@@ -269,27 +236,27 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool, 
 
 
 def drop(session: Session, name: str, keep: int, check_mode: bool, keep_days: Optional[float] = None) -> Dict[str, Any]:
-    """One by one, so that what is saved meanwhile stays."""
+    """Remove generations one by one, so that a generation that is saved meanwhile stays."""
     snapshots = list_all(session)
     chosen = superseded(snapshots, name, keep)
     result = _result(session, False)
     if keep_days is not None:
         result["warnings"] += [
-            "%s is kept, because its age is unknown (%s)." % (full_name(one), (one["problem"] or UNREADABLE).rstrip("."))
-            for one in chosen if one["age"] is None
+            "%s is kept, because its age is unknown (%s)." % (full_name(generation), (generation["problem"] or UNREADABLE).rstrip("."))
+            for generation in chosen if generation["age"] is None
         ]
         chosen = older(chosen, keep_days)
     removed = []
     if check_mode and chosen:
         session.require_execute("residency_drop_snapshot(text)")
-    for one in chosen:
+    for generation in chosen:
         if check_mode:
-            session.record(_DROP, (full_name(one),))
-            removed.append(one)
-        elif session.change(_DROP, (full_name(one),))[0]["removed"]:
-            removed.append(one)
+            session.record(_DROP, (full_name(generation),))
+            removed.append(generation)
+        elif session.change(_DROP, (full_name(generation),))[0]["removed"]:
+            removed.append(generation)
     result["changed"] = bool(removed)
-    result["removed"] = [full_name(one) for one in removed]
+    result["removed"] = [full_name(generation) for generation in removed]
     if removed:
         result["msg"] = "%s %s of snapshot%s '%s'%s." % (
             "Would remove" if check_mode else "Removed",
@@ -307,8 +274,8 @@ def drop(session: Session, name: str, keep: int, check_mode: bool, keep_days: Op
     result["diff"] = {
         "before_header": "snapshots",
         "after_header": "snapshots",
-        "before": "".join(full_name(one) + "\n" for one in snapshots),
-        "after": "".join(full_name(one) + "\n" for one in snapshots if one not in removed),
+        "before": "".join(full_name(generation) + "\n" for generation in snapshots),
+        "after": "".join(full_name(generation) + "\n" for generation in snapshots if generation not in removed),
     }
     return result
 
@@ -316,14 +283,7 @@ def drop(session: Session, name: str, keep: int, check_mode: bool, keep_days: Op
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False,
-        "snapshot": None,
-        "thin": None,
-        "removed": [],
-        "relations": [],
-        "difference": None,
-        "queries": [],
-        "warnings": [],
+        "changed": False, "snapshot": None, "thin": None, "removed": [], "relations": [], "difference": None, "queries": [], "warnings": [],
         "diff": {"before": "", "after": ""},
     }
 
@@ -369,7 +329,7 @@ def _result(session: Session, changed: bool) -> Dict[str, Any]:
 
 
 def _file_bytes(previous: Optional[Row], rows: List[Row]) -> int:
-    """What a new snapshot takes: about what the one before it did, or else a map for each relation; and the names."""
+    """Bytes that a new snapshot takes: about as many as the one before it, or else a map for each relation; and the names."""
     if previous is not None:
         size: int = previous["file_bytes"]
     else:
@@ -378,7 +338,7 @@ def _file_bytes(previous: Optional[Row], rows: List[Row]) -> int:
 
 
 def _require_room(session: Session, needed: int) -> None:
-    """What would keep the server from writing the file: its snapshot directory may be elsewhere, by a link or a mount."""
+    """Raise an error if the server could not write the file: its snapshot directory may be elsewhere, by a link or a mount."""
     # as another user, or from another host, only the server could tell
     if session.peer() is None or os.geteuid() == 0:
         return
@@ -402,62 +362,62 @@ def _require_room(session: Session, needed: int) -> None:
 
 def _previous(generations: List[Row]) -> Optional[Row]:
     """The generation to compare with: what the bare name means, or else the newest that can be read."""
-    usable = [one for one in generations if not one["problem"]]
+    usable = [generation for generation in generations if not generation["problem"]]
     return _meant(usable) or (usable[-1] if usable else None)
 
 
 def _meant(generations: List[Row]) -> Optional[Row]:
-    """What the server calls current: the generation that their bare name means."""
-    return next((one for one in generations if one["current"]), None)
+    """The current generation, which the bare name means."""
+    return next((generation for generation in generations if generation["current"]), None)
 
 
 def _measure(session: Session, generations: List[Row]) -> Tuple[int, Optional[Row]]:
-    """What the server would compare a new one with: the most that still exists of a generation, and that generation.
+    """The number of blocks that the server would compare a new generation with, the most that still exist of one, and that generation.
 
     Nothing before the last forced one counts, which has no measure, as the first one.
     """
-    usable = [one for one in generations if not one["problem"]]
-    starts = [number for number, one in enumerate(usable) if not one["thin"] and one["measure"] is None]
+    usable = [generation for generation in generations if not generation["problem"]]
+    starts = [number for number, generation in enumerate(usable) if not generation["thin"] and generation["measure"] is None]
     most, fullest = 0, None
-    for one in sorted(usable[starts[-1] if starts else 0:], key=lambda one: -int(one["wanted"])):
-        if one["wanted"] <= most:
+    for generation in sorted(usable[starts[-1] if starts else 0:], key=lambda generation: -int(generation["wanted"])):
+        if generation["wanted"] <= most:
             break
         exists: int = session.only_row(
-            "SELECT coalesce(sum(wanted - gone), 0)::bigint AS blocks FROM @extschema@.residency_snapshot_relations(%s::text)", (full_name(one),)
+            "SELECT coalesce(sum(wanted - gone), 0)::bigint AS blocks FROM @extschema@.residency_snapshot_relations(%s::text)", (full_name(generation),)
         )["blocks"]
         if exists > most:
-            most, fullest = exists, one
+            most, fullest = exists, generation
     return most, fullest
 
 
 def _removed_by(generations: List[Row], keep: int, thin: bool, fullest: Optional[Row]) -> List[str]:
-    """Which generations the server would remove for a new one: full ones only for a full one, and never the fullest."""
+    """The generations that the server would remove for a new one: full ones only for a full one, and never the fullest."""
     left = {False: keep if thin else keep - 1, True: keep - 1 if thin else keep}
     removed = []
-    for one in reversed(generations):
-        if not one["problem"] and left[one["thin"]] > 0:
-            left[one["thin"]] -= 1
-        elif left[False] == 0 if one["problem"] else one is not fullest:
-            removed.append(full_name(one))
+    for generation in reversed(generations):
+        if not generation["problem"] and left[generation["thin"]] > 0:
+            left[generation["thin"]] -= 1
+        elif left[False] == 0 if generation["problem"] else generation is not fullest:
+            removed.append(full_name(generation))
     return removed[::-1]
 
 
 def _removed_by_age(
     generations: List[Row], days: Optional[float], thin: bool, fullest: Optional[Row], blocks: int, measure: int
 ) -> List[Row]:
-    """What a new generation of so many blocks removes because of its age: nothing if it is thin, and never what a later one is compared with."""
+    """The old generations that a new one of so many blocks removes: none if it is thin, and never the one that later ones are compared with."""
     protected = fullest if blocks < measure - measure // AS_FULL else None
-    return [] if thin else [one for one in older(generations, days) if one is not protected]
+    return [] if thin else [generation for generation in older(generations, days) if generation is not protected]
 
 
 def _drop_aged(session: Session, snapshot: Row, now: List[Row], days: Optional[float], force: bool) -> List[Row]:
     """Remove what is too old beside a new generation; ``now`` is the list with that."""
-    others = [one for one in select(now, snapshot["name"]) if one["generation"] < snapshot["generation"] and not one["current"]]
+    others = [generation for generation in select(now, snapshot["name"]) if generation["generation"] < snapshot["generation"] and not generation["current"]]
     if snapshot["thin"] or not older(others, days):
         return []
     measure, fullest = (0, None) if force else _measure(session, others)
     chosen = _removed_by_age(others, days, False, fullest, snapshot["wanted"], measure)
-    return [one for one in chosen if session.change(_DROP, (full_name(one),))[0]["removed"]]
+    return [generation for generation in chosen if session.change(_DROP, (full_name(generation),))[0]["removed"]]
 
 
 def _thin(what: str, wanted: int, measure: int, current: Optional[Row]) -> str:

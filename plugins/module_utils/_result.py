@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what an engine returns or raises to what a module does."""
+"""End a module with the result or the error of its engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._printable import pr
 
 
 class Module(AnsibleModule):
-    """One that logs in. Hides a password in an option that is no secret as a whole, and whatever other options are wrong.
+    """A module that logs in. Hides a password in an option that is no secret as a whole, also if other options are wrong.
 
     AnsibleModule fails because of wrong suboptions before it has collected what is not to be shown.
     """

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a restore is to bring back, in which order, and how much of that is resident now.
+"""The segments that a restore loads, their order, and their residency now.
 
 Of a snapshot it is all segments, or those of the relations that patterns choose; of relations that were rewritten
 since, and where there is no snapshot yet, it is the whole of their files.
@@ -56,14 +56,8 @@ class Selection:
         return None if self.everything else [row["segment_no"] for row in self.rows if row["segment_no"] is not None]
 
 
-def of_snapshot(
-    session: Session,
-    snapshot: Row,
-    wish: Wish,
-    job: Optional[int] = None,
-    plan: Optional[int] = None,
-) -> Selection:
-    """``job`` adds what came of it; ``plan`` is a job whose segments alone are meant."""
+def of_snapshot(session: Session, snapshot: Row, wish: Wish, job: Optional[int] = None, plan: Optional[int] = None) -> Selection:
+    """The selection from a snapshot. ``job`` adds its outcome; ``plan`` is a job whose segments alone are selected."""
     label = _residency_snapshot.full_name(snapshot)
     selection = Selection(rows=_residency.snapshot_rows(session, label))
     if plan is not None:
@@ -78,7 +72,7 @@ def of_snapshot(
 
 
 def of_relations(session: Session, wish: Wish, job: Optional[int] = None) -> Selection:
-    """No snapshot yet: what fallback_relations name, whole."""
+    """The relations of fallback_relations, whole, when no snapshot exists yet."""
     names = _names.everything(session, wish.databases)
     ranked = []
     for place, relation in names.relations.items():
@@ -89,12 +83,8 @@ def of_relations(session: Session, wish: Wish, job: Optional[int] = None) -> Sel
     unmatched = wish.fallback_relations.unmatched(entry[0] for entry in ranked)
     if not ranked:
         raise ResidencyError(
-            "No relation here matches fallback_relations: %s%s.%s"
-            % (
-                ", ".join(unmatched),
-                "; databases: %s" % ", ".join(wish.databases.patterns) if wish.databases else "",
-                _unnamed(names),
-            )
+            "No relation here matches fallback_relations: %s%s.%s" % (
+                ", ".join(unmatched), "; databases: %s" % ", ".join(wish.databases.patterns) if wish.databases else "", _unnamed(names))
         )
     selection.warnings += _unmatched("fallback_relations", unmatched) + _unnamed_warning(names)
     _measure(session, selection, job)
@@ -102,7 +92,7 @@ def of_relations(session: Session, wish: Wish, job: Optional[int] = None) -> Sel
 
 
 def of_job(session: Session, job: Row) -> Selection:
-    """A job without a snapshot and without given patterns: what it has loaded."""
+    """The relations that a job without a snapshot has loaded."""
     rows = session.rows(
         "SELECT DISTINCT database::bigint, tablespace::bigint, relfilenumber::bigint FROM @extschema@.residency_job_relations(%s::int4)", (job["job"],)
     )
@@ -127,10 +117,7 @@ def _choose(session: Session, selection: Selection, label: str, wish: Wish) -> N
     names = selection.former
     if names is None:
         names = _names.at_places({place_of(row) for row in selection.rows}, session)
-        selection.warnings.append(
-            "Snapshot %s has lost its names: relations are selected by their current names.%s"
-            % (label, _unnamed(names))
-        )
+        selection.warnings.append("Snapshot %s has lost its names: relations are selected by their current names.%s" % (label, _unnamed(names)))
     all_rows = selection.rows
     selection.rows, used = choose_rows(all_rows, names, wish)
     selection.everything = False
@@ -183,7 +170,7 @@ def _find_rewritten(session: Session, selection: Selection, label: str, wish: Wi
 
 
 def _nameless(selection: Selection, label: str, gone: Set[Place]) -> List[str]:
-    """Nothing but its name and its OID connects a relation with its new files."""
+    """A warning about relations without names: only its name and its OID connect a relation with its new files."""
     former = selection.former
     missing = {place for place in gone if former is None or place not in former.relations}
     if not missing or (former is not None and not former.unnamed):
@@ -201,7 +188,7 @@ def _nameless(selection: Selection, label: str, gone: Set[Place]) -> List[str]:
 
 
 def mostly_cached(rows: Iterable[Row], former: Mapping[Place, Relation], places: Iterable[Place]) -> Set[Place]:
-    """Of these relations, those of whose main fork at least half was in the snapshot."""
+    """The relations whose main fork was at least half in the snapshot."""
     wanted: Dict[Place, int] = dict.fromkeys(places, 0)
     size: Dict[Place, int] = {place: former[place].pages for place in wanted}
     for row in rows:
@@ -214,7 +201,7 @@ def mostly_cached(rows: Iterable[Row], former: Mapping[Place, Relation], places:
 
 
 def start_options(selection: Selection) -> Dict[str, Any]:
-    """What residency_restore_start() is to know of it."""
+    """The options of residency_restore_start() for this selection."""
     options: Dict[str, Any] = {}
     if selection.segment_numbers is not None:
         options["segments"] = selection.segment_numbers
@@ -244,7 +231,7 @@ def buffers_not_there(session: Session, selection: Selection) -> Tuple[int, int]
 
 
 def expect(selection: Selection, budget_blocks: int) -> Dict[Place, int]:
-    """By relation, what a job that may load so many blocks would bring in."""
+    """Blocks by relation that a job with this budget would load."""
     expected: Dict[Place, int] = {}
     rows: Sequence[Row] = selection.rows
     if selection.everything:
@@ -277,10 +264,7 @@ def _nothing_chosen(label: str, rows: Iterable[Row], names: Names, wish: Wish) -
         if place in names.relations
     ][:NAMED]
     return "%s has nothing that matches %s. %s" % (
-        label,
-        "; ".join(asked),
-        "Its largest are: %s." % ", ".join(known) if known else "It names no relation at all.",
-    )
+        label, "; ".join(asked), "Its largest are: %s." % ", ".join(known) if known else "It names no relation at all.")
 
 
 def _unmatched(option: str, patterns: Sequence[str]) -> List[str]:

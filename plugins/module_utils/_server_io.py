@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a whole server has read from its devices, as the kernel charges its processes.
+"""The reads of a whole server from its devices, as the kernel charges its processes.
 
 A backend's own count is not enough: what its parallel workers read is the postmaster's once they have ended, and from
 PostgreSQL 18 on I/O workers may do all the reading. The sum over the server only ever grows, so that two sums tell what was
@@ -13,12 +13,14 @@ read in between, whoever did it.
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Collection, Dict, FrozenSet, List, NamedTuple, Optional, Set
+from typing import Any, Callable, Collection, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _devices, _io_reading, _page_cache, _proc, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities, _devices, _io_reading, _page_cache, _privileges, _proc, _processes
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._others import Others
 from ansible_collections.pgfleet.cache.plugins.module_utils._processes import Process
@@ -87,7 +89,7 @@ class Reads:
         return self.backend + self.io_workers + (self.ended if workers_launched else 0)
 
     def of_query(self, workers_launched: int) -> int:
-        """What the data's devices delivered. Processes are charged with the reads of all devices, such as those of a library for JIT."""
+        """Bytes that the data's devices delivered. Processes are charged with the reads of all devices, such as those of a library for JIT."""
         charged = self.charged(workers_launched)
         return charged if self.disk_bytes is None or self.dead else min(charged, self.disk_bytes)
 
@@ -107,6 +109,34 @@ class Reads:
     @property
     def disk_bytes(self) -> Optional[int]:
         return sum(disk.bytes for disk in self.disk.values()) if self.disk else None
+
+
+def run_as_server_user(session: Session, work: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
+    """The result of ``work``. Root does it as the user who listens at the Unix socket, since the kernel shows counters of a process to its user only."""
+    if os.geteuid() != 0:
+        return work()
+    listening = session.peer()
+    if listening is None:
+        raise ResidencyError(
+            "Over TCP, only the server itself tells its processes, which root does not trust: set login_unix_socket and no login_host, or become the"
+            " cluster's operating system user."
+        )
+    try:
+        owner = pwd.getpwuid(listening.uid)
+    except KeyError:
+        raise ResidencyError(
+            "The server belongs to user id %d, which has no name on this host: run the module where it has." % listening.uid
+        ) from None
+    # the session goes on in the child; the parent does not touch it before the child has ended
+    result: Dict[str, Any] = _privileges.run_as(owner, [session.descriptor], lambda dummy: work(), {})
+    return result
+
+
+def processes_of(session: Session) -> Tuple[int, Server]:
+    """The process id of the session's backend, and its server."""
+    backend: int = session.only_row("SELECT pg_catalog.pg_backend_pid() AS pid")["pid"]
+    listening = session.peer()
+    return backend, server_of(backend, None if listening is None else listening.pid)
 
 
 def server_of(backend: int, listening: Optional[int] = None) -> Server:
@@ -198,7 +228,7 @@ def compare(before: Sample, after: Sample, server: Server, backend: int) -> Read
 
 
 def more_than_its_own(reads: Reads, workers_launched: int, others: Others, read_by_workers: int) -> List[str]:
-    """Why more may be charged to the query than it has read."""
+    """Remarks about reads of others that may be charged to the query."""
     found = []
     shared = reads.io_workers > NOISE
     if shared:
@@ -240,7 +270,7 @@ def _came_and_went(others: Others, read_by_workers: int, some: bool) -> List[str
 
 
 def neither_more_nor_less(reads: Reads) -> List[str]:
-    """Why the figure says little."""
+    """Remarks about counts that are lost."""
     if reads.disk_bytes is None:
         return ["the data is on no block device of this host, whose reads the kernel would charge to processes"]
     if reads.torn:
@@ -251,7 +281,7 @@ def neither_more_nor_less(reads: Reads) -> List[str]:
 
 
 def cross_check(reads: Reads, workers_launched: int) -> List[str]:
-    """What the devices themselves say about the figures."""
+    """Remarks that follow from the devices' own counters."""
     found: List[str] = []
     if reads.disk_bytes is None:
         return found
@@ -308,7 +338,7 @@ def _only(disks: Dict[str, Disk], names: Collection[str]) -> Dict[str, Disk]:
 
 
 def _setting(name: str, setting: str) -> Optional[str]:
-    """Of a device's queue; a partition has that of its disk."""
+    """A setting of a device's queue; a partition has that of its disk."""
     return next((text for text in (_proc.text("/sys/class/block/%s%s/queue/%s" % (name, above, setting)) for above in ("", "/..")) if text), None)
 
 

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One query that only reads, with its rows: what roles ask a server."""
+"""Run one query that only reads, for roles."""
 
 from __future__ import annotations
 

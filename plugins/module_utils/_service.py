@@ -27,7 +27,7 @@ _LARGEST_OUTPUT = 4000  # bytes
 
 
 class Unit:
-    """What root does for a restart: of the postmaster of this directory, and of nothing else."""
+    """The actions of root in a restart, on the postmaster of this directory only."""
 
     def __init__(self, data_directory: str, named: Optional[str]) -> None:
         self._directory = _data_directory.opened(data_directory)
@@ -65,7 +65,7 @@ class Unit:
             systemctl("start", self._name)
 
     def join(self, pid: int) -> None:
-        """What limits the server, and what its pages are charged to, stays the same."""
+        """Move the new server into the former one's cgroups: its limits, and the cgroup that its pages are charged to, stay the same."""
         if os.geteuid() == 0 and _processes.Pinned(pid).user() == self._directory.uid:
             for folder in sorted(self._cgroups):
                 write(os.path.join(folder, "cgroup.procs"), pid)
@@ -169,7 +169,7 @@ def require_main_process(unit: str, postmaster: _processes.Pinned, directory: Da
 
 
 def _cgroups_of(pid: int) -> FrozenSet[str]:
-    """Of the controllers that matter here."""
+    """The folders of a process's cgroups, of the controllers that limit it or are charged for its pages."""
     found = (_proc.cgroup_of(pid, controller) for controller in ("memory", "blkio", "cpu", ""))
     return frozenset(cgroup.folder for cgroup in found if cgroup is not None and os.path.isdir(cgroup.folder))
 
@@ -203,7 +203,7 @@ def _command(directory: DataDirectory) -> List[str]:
 
 
 def _environment(postmaster: _processes.Pinned) -> Dict[str, str]:
-    """What the server was started with, which an archive_command may need; nothing of this module's."""
+    """The environment that the server was started with, which an archive_command may need; nothing of this module's."""
     try:
         words = postmaster.read("environ").split("\0")
     except OSError:
@@ -217,7 +217,7 @@ def systemctl(*arguments: str) -> str:
 
 
 def write(path: str, value: Any) -> None:
-    """To a file of the kernel's."""
+    """Write a value to a file of the kernel's."""
     try:
         with open(path, "w", encoding="ascii") as file:
             file.write("%s\n" % value)

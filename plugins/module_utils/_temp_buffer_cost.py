@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What it costs to flush the local buffers of a temporary table, and to read the table again.
+"""Measure the cost of flushing the local buffers of a temporary table, and of reading the table again.
 
 Each measurement of a size has a session of its own, as in the published benchmark: local buffers are never given back, and a flush looks at all
 that the session has. One round measures every size once. So all sizes meet the same neighbours, and a time limit takes iterations from the
@@ -54,7 +54,7 @@ _FACTS = """
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int / 10000 AS major,
        current_setting('block_size')::int AS block_size, current_setting('data_checksums') = 'on' AS checksums,
        current_setting('io_method', true) AS io_method, current_setting('temp_tablespaces') AS temp_tablespaces, pg_is_in_recovery() AS standby,
-       current_database() AS database, has_database_privilege(current_database(), 'TEMPORARY') AS allowed, pg_backend_pid() AS pid
+       current_database() AS database, has_database_privilege(current_database(), 'TEMPORARY') AS allowed
 """
 _TABLESPACE = """
 SELECT t.oid::bigint AS oid, t.spcname AS name, pg_tablespace_location(t.oid) AS location,
@@ -172,11 +172,7 @@ def parse_time_limit(option: str, text: str) -> float:
 
 def buffers_for(blocks: int, dependents: bool) -> int:
     """Local buffers that hold the table with its maps, and with indexes."""
-    return blocks + spare_for(blocks, dependents)
-
-
-def spare_for(blocks: int, dependents: bool) -> int:
-    return blocks // (20 if dependents else 100) + 32
+    return blocks + blocks // (20 if dependents else 100) + 32
 
 
 def what(options: Options) -> str:
@@ -194,7 +190,8 @@ def what(options: Options) -> str:
 
 def _prepare(session: Session, options: Options, log_in: LogIn, result: Dict[str, Any]) -> Run:
     attach_extension(session)
-    _require_functions(session)
+    if session.only_row("SELECT to_regprocedure(%s) IS NULL AS missing", (session.schema + ".pg_flush_local_buffers()",))["missing"]:
+        raise NotInstalledError("Extension pg_residency has no functions for local buffers in this version: run the playbook pgfleet.cache.install.")
     facts = session.only_row(_FACTS)
     result.update(
         server_version=facts["version"].split()[0], block_size=facts["block_size"], checksums=facts["checksums"], io_method=facts["io_method"] or "sync",
@@ -206,8 +203,7 @@ def _prepare(session: Session, options: Options, log_in: LogIn, result: Dict[str
         raise ResidencyError("PostgreSQL says: permission denied for database %s. Grant the login role TEMPORARY on it." % facts["database"])
     if not session.only_row("SELECT pg_try_advisory_lock(%s::bigint) AS got", (_LOCK,))["got"]:
         raise ResidencyError("Another measurement works in database %s: wait for its end." % facts["database"])
-    listening = session.peer()
-    server = _server_io.server_of(facts["pid"], None if listening is None else listening.pid)
+    dummy, server = _server_io.processes_of(session)
     tablespace = _tablespace(session, options, facts["temp_tablespaces"])
     # that of a tablespace in place is relative
     place = os.path.realpath(os.path.join(server.data_directory, tablespace["location"] or "base"))
@@ -217,13 +213,8 @@ def _prepare(session: Session, options: Options, log_in: LogIn, result: Dict[str
     return Run(options, session, log_in, server.data_directory, place, tablespace["name"], result)
 
 
-def _require_functions(session: Session) -> None:
-    if session.only_row("SELECT to_regprocedure(%s) IS NULL AS missing", (session.schema + ".pg_flush_local_buffers()",))["missing"]:
-        raise NotInstalledError("Extension pg_residency has no functions for local buffers in this version: run the playbook pgfleet.cache.install.")
-
-
 def _tablespace(session: Session, options: Options, setting: str) -> Dict[str, Any]:
-    """Where temporary tables go. Of several, PostgreSQL takes one by chance."""
+    """The tablespace of temporary tables. Of several in temp_tablespaces, PostgreSQL takes one at random."""
     name = options.tablespace or setting.strip()
     where = "tablespace" if options.tablespace else "temp_tablespaces of the server"
     if options.tablespace is None and "," in name:
@@ -308,7 +299,7 @@ class Run:
         self._finish(stopped)
 
     def _pause(self) -> None:
-        """Until the average of what was written since the beginning is within the rate. If that is after the time limit, that has passed."""
+        """Sleep until the average of the bytes written since the beginning is within the rate, or the time limit has passed."""
         end = self._begun + self._written / self._rate
         if end >= self._until:
             self._until = min(self._until, time.monotonic())
@@ -348,7 +339,7 @@ class Run:
         result["reached"] = reached(result["measurements"], result["storage"]["kind"])
         result["remarks"] = remarks(result, options)
         last = result["measurements"][-1]
-        count, whole = sum(one["iterations"] for one in result["measurements"]), options.rounds * len(options.blocks)
+        count, whole = sum(measurement["iterations"] for measurement in result["measurements"]), options.rounds * len(options.blocks)
         asked = what(options) if result["complete"] else "%d of %d iterations (%s)" % (count, whole, what(options))
         result["msg"] = "Measured %s in %s. At %s a flush took %.2f us per block, a sequential read %.2f us: %.2f times as long." % (
             asked, human_seconds(result["seconds"]), human_blocks(last["blocks"]), last["microseconds"]["write"]["median"],
@@ -429,7 +420,7 @@ class _Table:
             session.command("ALTER TABLE pg_temp.pgfleet_cost ALTER COLUMN apart SET STORAGE EXTERNAL")
             session.command('CREATE INDEX ON pg_temp.pgfleet_cost (i) TABLESPACE "%s"' % tablespace.replace('"', '""'))
         self._command("INSERT INTO pg_temp.pgfleet_cost SELECT i, 'x'%s FROM generate_series(1, %d) AS i" % (column, rows))
-        paths = [os.path.realpath(os.path.join(self._data, one["path"])) for one in self._relations()]
+        paths = [os.path.realpath(os.path.join(self._data, relation["path"])) for relation in self._relations()]
         for path in paths:
             if not (path + "/").startswith(self._place + "/"):
                 raise ResidencyError("The temporary table is in %s, and not in %s." % (path, self._place))
@@ -495,14 +486,14 @@ class _Table:
 
 
 def step_of(explained: Any) -> Step:
-    """From EXPLAIN's JSON."""
-    [one] = explained
-    plan = one["Plan"]
-    return Step(1000 * one["Execution Time"], *(plan.get("Local %s Blocks" % name, 0) for name in ("Hit", "Read", "Dirtied", "Written")))
+    """The time and the counts of local blocks in EXPLAIN's JSON."""
+    [explained_query] = explained
+    plan = explained_query["Plan"]
+    return Step(1000 * explained_query["Execution Time"], *(plan.get("Local %s Blocks" % name, 0) for name in ("Hit", "Read", "Dirtied", "Written")))
 
 
 def require(right: bool, found: str) -> None:
-    """What is measured has to be what it is called."""
+    """Raise an error unless the server did exactly what is measured."""
     if not right:
         raise ResidencyError("This is not what was to be measured: %s." % found)
 
@@ -510,18 +501,18 @@ def require(right: bool, found: str) -> None:
 # --- what was found ---
 
 
-def summary(blocks: int, found: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """Of all iterations of one size. The numbers of blocks are the same in each."""
-    first = found[0]
+def summary(blocks: int, iterations: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """The result for one size, from all its iterations. The numbers of blocks are the same in each."""
+    first = iterations[0]
     return {
-        "blocks": blocks, "iterations": len(found), "buffers": first["buffers"], "written": first["written"], "read": first["read"],
+        "blocks": blocks, "iterations": len(iterations), "buffers": first["buffers"], "written": first["written"], "read": first["read"],
         "random_written": first["random_written"],
-        "microseconds": {phase: spread([one["microseconds"][phase] for one in found]) for phase in PHASES},
-        "written_back_percent": _percent([one["written_back"] for one in found]),
-        "device_write_percent": _percent([one["device_written"] for one in found]),
-        "device_read_percent": _percent([one["device_read"] for one in found]),
-        "processor_wait_percent": _percent([one["queued"] for one in found]),
-        "swapped_pages": sum(one["swapped"] for one in found),
+        "microseconds": {phase: spread([iteration["microseconds"][phase] for iteration in iterations]) for phase in PHASES},
+        "written_back_percent": _percent([iteration["written_back"] for iteration in iterations]),
+        "device_write_percent": _percent([iteration["device_written"] for iteration in iterations]),
+        "device_read_percent": _percent([iteration["device_read"] for iteration in iterations]),
+        "processor_wait_percent": _percent([iteration["queued"] for iteration in iterations]),
+        "swapped_pages": sum(iteration["swapped"] for iteration in iterations),
     }
 
 
@@ -545,7 +536,7 @@ def _percent(shares: List[Optional[float]]) -> Optional[float]:
 
 
 def reached(measurements: List[Dict[str, Any]], kind: str) -> str:
-    """Where what was written is when the measured time ends."""
+    """The place that writes have reached when the measured time ends."""
     if kind == _temp_storage.MEMORY:
         return "memory"
     # of its own files the kernel's word, else what the devices wrote meanwhile, which can be others'

@@ -92,7 +92,7 @@ def _scheduler(name: str) -> Optional[str]:
 
 
 def _limits(pid: int, names: Any) -> List[Dict[str, Any]]:
-    """Of the cgroups of the server and above, per device the tightest: a cloud volume's limit is not among them, since the cloud has it."""
+    """The tightest limit per device of the server's cgroup and those above it. The limit of a cloud volume is known only to the cloud."""
     place = _proc.cgroup_of(pid, "blkio") or _proc.cgroup_of(pid, "")
     if place is None:
         return []
@@ -140,7 +140,7 @@ def _opened(path: str) -> int:
 
 
 def sync(files: Sequence[str]) -> None:
-    """Until the device has all of it."""
+    """Write the files to the device, and wait for it."""
     for path in files:
         descriptor = _opened(path)
         try:
@@ -172,7 +172,7 @@ def _evict(path: str) -> int:
 
 
 def look(files: Sequence[str], volumes: Sequence[str]) -> Written:
-    """At one moment."""
+    """Counts of the files and of the devices, at one moment."""
     counters = _io_reading.disks(volumes)
     complete = bool(volumes) and len(counters) == len(volumes)
     return Written(

@@ -243,18 +243,11 @@ relations:
       description: Bytes of these that are in C(shared_buffers) now or, in check mode, would be.
       type: int
   sample:
-    - database: postgres_air
-      relation: public.boarding_pass
-      kind: table
-      belongs_to: null
-      database_oid: 16384
-      tablespace: 1663
-      relfilenumber: 16392
-      bytes: 252157952
-      resident_bytes_before: 141983744
-      resident_bytes_after: 0
-      buffer_bytes_before: 104857600
-      buffer_bytes_after: 0
+    - {
+        database: postgres_air, relation: public.boarding_pass, kind: table, belongs_to: null, database_oid: 16384, tablespace: 1663,
+        relfilenumber: 16392, bytes: 252157952, resident_bytes_before: 141983744, resident_bytes_after: 0, buffer_bytes_before: 104857600,
+        buffer_bytes_after: 0
+      }
 left:
   description: At most 20 relations whose pages could not be dropped, as in RV(relations), with the reason.
   returned: always

@@ -238,21 +238,11 @@ reads:
     temp_bytes:
       description: Bytes of temporary files that were written. PostgreSQL does not count reads of these.
       type: int
-  sample:
-    counted: 52437427
-    counted_bytes: 429567401984
-    riops: 436964.0
-    hits: 1254380
-    hit_percent: 2.33
-    served: 36193086
-    served_bytes: 296493760512
-    rpiops: 301599.0
-    ratio: 1.449
-    server_bytes: 296493301760
-    page_cache_bytes: 133074100224
-    page_cache_percent: 30.97
-    over_read_bytes: 0
+  sample: {
+    counted: 52437427, counted_bytes: 429567401984, riops: 436964.0, hits: 1254380, hit_percent: 2.33, served: 36193086, served_bytes: 296493760512,
+    rpiops: 301599.0, ratio: 1.449, server_bytes: 296493301760, page_cache_bytes: 133074100224, page_cache_percent: 30.97, over_read_bytes: 0,
     temp_bytes: 0
+  }
 writes:
   description: Writes likewise. V(null) for O(state=begin).
   returned: always
@@ -288,16 +278,10 @@ writes:
         - Bytes of the page cache that the server's processes made dirty, without those that were removed before they reached a disk. What
           is written again before it reaches the disk counts once.
       type: int
-  sample:
-    counted: 1024
-    counted_bytes: 8388608
-    wiops: 8.5
-    wal_bytes: 10485760
-    served: 650
-    served_bytes: 19922944
-    wpiops: 5.4
-    ratio: 1.575
+  sample: {
+    counted: 1024, counted_bytes: 8388608, wiops: 8.5, wal_bytes: 10485760, served: 650, served_bytes: 19922944, wpiops: 5.4, ratio: 1.575,
     server_bytes: 19005440
+  }
 others:
   description:
     - Reads of other processes from the same disks. V(null) if they cannot be told apart, because a figure is unknown or not all files are on disks
@@ -383,25 +367,12 @@ disks:
       description: Share of the time with at least one request under way. A device that works on several at once can do more at 100.
       type: float
   sample:
-    - device: sda
-      kind: disk
-      alias: null
-      reads: 18096543
-      reads_per_second: 150799.5
-      reads_merged: 112
-      read_bytes: 148246880256
-      read_bytes_per_second: 1235349522.2
-      read_request_bytes: 8192
-      read_milliseconds: 0.21
-      writes: 650
-      writes_per_second: 5.4
-      writes_merged: 210
-      write_bytes: 19922944
-      write_bytes_per_second: 166018.9
-      write_request_bytes: 30650
-      write_milliseconds: 0.8
-      queue: 31.67
-      utilisation_percent: 100.0
+    - {
+        device: sda, kind: disk, alias: null, reads: 18096543, reads_per_second: 150799.5, reads_merged: 112, read_bytes: 148246880256,
+        read_bytes_per_second: 1235349522.2, read_request_bytes: 8192, read_milliseconds: 0.21, writes: 650, writes_per_second: 5.4,
+        writes_merged: 210, write_bytes: 19922944, write_bytes_per_second: 166018.9, write_request_bytes: 30650, write_milliseconds: 0.8,
+        queue: 31.67, utilisation_percent: 100.0
+      }
 volumes:
   description: The same for the devices that the file systems are on. Equal to RV(disks) for a file system on a whole disk.
   returned: always

@@ -296,40 +296,14 @@ runs:
       description: The plan, PostgreSQL's JSON format.
       type: dict
   sample:
-    - name: query 1
-      repetition: 1
-      milliseconds: 439.1
-      planning_milliseconds: 0.4
-      serialization_milliseconds: 0.011
-      shared_hit: 0
-      shared_read: 20409
-      local_hit: 0
-      local_read: 0
-      temp_read: 0
-      temp_written: 0
-      planning_read: 3
-      read_milliseconds: 301.2
-      workers_launched: 0
-      read_bytes: 167215104
-      device_bytes: 167321600
-      page_cache_bytes: 0
-      page_cache_percent: 0.0
-      over_read_bytes: 106496
-      certainty: exact
-      remarks: []
-      backend_bytes: 0
-      io_worker_bytes: 167321600
-      ended_bytes: 0
-      other_bytes: 0
-      elsewhere_bytes: 0
-      disks:
-        - device: sda
-          reads: 1306
-          bytes: 167325696
-      cgroup_bytes: 167321600
-      jit: null
-      settings: {max_parallel_workers_per_gather: "0"}
-      plan: null
+    - {
+        name: query 1, repetition: 1, milliseconds: 439.1, planning_milliseconds: 0.4, serialization_milliseconds: 0.011, shared_hit: 0,
+        shared_read: 20409, local_hit: 0, local_read: 0, temp_read: 0, temp_written: 0, planning_read: 3, read_milliseconds: 301.2,
+        workers_launched: 0, read_bytes: 167215104, device_bytes: 167321600, page_cache_bytes: 0, page_cache_percent: 0.0,
+        over_read_bytes: 106496, certainty: exact, remarks: [], backend_bytes: 0, io_worker_bytes: 167321600, ended_bytes: 0, other_bytes: 0,
+        elsewhere_bytes: 0, disks: [{device: sda, reads: 1306, bytes: 167325696}], cgroup_bytes: 167321600, jit: null,
+        settings: {max_parallel_workers_per_gather: "0"}, plan: null
+      }
 queries:
   description: First 500 characters of the statements that were run, or would have been in check mode.
   returned: always

@@ -135,13 +135,7 @@ databases:
       description: Reason of a failure in this database.
       type: str
   sample:
-    - database: sales
-      schema_before: null
-      schema: public
-      version_before: null
-      version: 1.0.0
-      changed: true
-      problem: null
+    - {database: sales, schema_before: null, schema: public, version_before: null, version: 1.0.0, changed: true, problem: null}
 left_out:
   description: With V(all), the databases that are templates or allow no connections.
   returned: always

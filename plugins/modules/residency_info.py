@@ -193,14 +193,9 @@ total:
     percent:
       description: Percent of the blocks that are in either cache.
       type: float
-  sample:
-    blocks: 63511
-    in_page_cache: 22550
-    in_shared_buffers: 8192
-    in_both: 124
-    dirty_in_page_cache: 0
-    dirty_in_shared_buffers: 0
-    percent: 48.2
+  sample: {
+    blocks: 63511, in_page_cache: 22550, in_shared_buffers: 8192, in_both: 124, dirty_in_page_cache: 0, dirty_in_shared_buffers: 0, percent: 48.2
+  }
 databases:
   description: The databases, those with the most cached first. Each has the keys of RV(total), and these.
   returned: always
@@ -217,26 +212,14 @@ databases:
       description: C(database), C(shared catalogs) or C(unused buffers).
       type: str
   sample:
-    - database: postgres_air
-      database_oid: 16384
-      kind: database
-      blocks: 53545
-      in_page_cache: 22452
-      in_shared_buffers: 4724
-      in_both: 40
-      dirty_in_page_cache: 0
-      dirty_in_shared_buffers: 0
-      percent: 50.67
-    - database: null
-      database_oid: 0
-      kind: shared catalogs
-      blocks: 62
-      in_page_cache: 0
-      in_shared_buffers: 58
-      in_both: 0
-      dirty_in_page_cache: 0
-      dirty_in_shared_buffers: 0
-      percent: 93.54
+    - {
+        database: postgres_air, database_oid: 16384, kind: database, blocks: 53545, in_page_cache: 22452, in_shared_buffers: 4724, in_both: 40,
+        dirty_in_page_cache: 0, dirty_in_shared_buffers: 0, percent: 50.67
+      }
+    - {
+        database: null, database_oid: 0, kind: shared catalogs, blocks: 62, in_page_cache: 0, in_shared_buffers: 58, in_both: 0,
+        dirty_in_page_cache: 0, dirty_in_shared_buffers: 0, percent: 93.54
+      }
 relations:
   description:
     - At most O(limit) relations with all their forks, sorted by O(sort). Each has the keys of RV(total), and these.
@@ -267,20 +250,11 @@ relations:
       description: Number of its files.
       type: int
   sample:
-    - database: postgres_air
-      relation: public.boarding_pass
-      kind: table
-      belongs_to: null
-      database_oid: 16384
-      tablespace: 1663
-      relfilenumber: 16392
-      blocks: 30781
-      in_page_cache: 17332
-      in_shared_buffers: 97
-      in_both: 0
-      dirty_in_page_cache: 0
-      dirty_in_shared_buffers: 0
-      percent: 56.62
+    - {
+        database: postgres_air, relation: public.boarding_pass, kind: table, belongs_to: null, database_oid: 16384, tablespace: 1663,
+        relfilenumber: 16392, blocks: 30781, in_page_cache: 17332, in_shared_buffers: 97, in_both: 0, dirty_in_page_cache: 0,
+        dirty_in_shared_buffers: 0, percent: 56.62
+      }
 segments:
   description: At most O(limit) segment files. Each has the keys that identify a relation in RV(relations), and these.
   returned: always
@@ -306,19 +280,10 @@ segments:
       description: Percent of the blocks that are in the page cache.
       type: float
   sample:
-    - database: postgres_air
-      relation: public.boarding_pass
-      kind: table
-      belongs_to: null
-      database_oid: 16384
-      tablespace: 1663
-      relfilenumber: 16392
-      fork: main
-      segment: 0
-      blocks: 30770
-      in_page_cache: 17332
-      dirty_in_page_cache: 0
-      percent: 56.32
+    - {
+        database: postgres_air, relation: public.boarding_pass, kind: table, belongs_to: null, database_oid: 16384, tablespace: 1663,
+        relfilenumber: 16392, fork: main, segment: 0, blocks: 30770, in_page_cache: 17332, dirty_in_page_cache: 0, percent: 56.32
+      }
 buffers:
   description: The shared buffers that hold O(relation). V(null) unless requested.
   returned: always
@@ -358,27 +323,12 @@ snapshots:
   type: list
   elements: dict
   sample:
-    - name: warm
-      generation: 1
-      taken_at: "2026-11-20T13:48:14.391331+00:00"
-      origin: vm
-      in_recovery: false
-      system_identifier: "7710248028700251915"
-      timeline: 1
-      server_version_num: 150020
-      segments: 1262
-      blocks: 63511
-      wanted: 45927
-      in_page_cache: 43143
-      in_shared_buffers: 8192
-      in_both: 5408
-      file_bytes: 70081
-      digest: 48dc94af295fcbef0382d08076da9dd4226e5fb185d5469915346a1d4063970b
-      problem: null
-      thin: false
-      current: true
-      measure: null
-      age: 42.7
+    - {
+        name: warm, generation: 1, taken_at: "2026-11-20T13:48:14.391331+00:00", origin: vm, in_recovery: false,
+        system_identifier: "7710248028700251915", timeline: 1, server_version_num: 150020, segments: 1262, blocks: 63511, wanted: 45927,
+        in_page_cache: 43143, in_shared_buffers: 8192, in_both: 5408, file_bytes: 70081,
+        digest: 48dc94af295fcbef0382d08076da9dd4226e5fb185d5469915346a1d4063970b, problem: null, thin: false, current: true, measure: null, age: 42.7
+      }
 jobs:
   description:
     - At most O(limit) restore jobs, the newest first. V(null) if PostgreSQL is stopped. Counts are blocks of 8 KiB, as in
@@ -423,32 +373,17 @@ capabilities:
       type: list
       elements: dict
       sample:
-        - path: /var/lib/postgresql/15/main
-          tablespace: null
-          mount: /
-          filesystem: ext4
-          source: /dev/vda
-          device: vda
-          disks: [vda]
-          scheduler: mq-deadline
-          read_ahead_bytes: 8388608
-          willneed_bytes: 8388608
-          cachestat: true
-          cachestat_honest: true
-          large_folios: null
+        - {
+            path: /var/lib/postgresql/15/main, tablespace: null, mount: /, filesystem: ext4, source: /dev/vda, device: vda, disks: [vda],
+            scheduler: mq-deadline, read_ahead_bytes: 8388608, willneed_bytes: 8388608, cachestat: true, cachestat_honest: true, large_folios: null
+          }
     cgroup:
       description: PostgreSQL's cgroup, to which the page cache that it fills is charged, and the limits of the cgroup.
       type: dict
-      sample:
-        version: 1
-        path: /system.slice/postgresql
-        pid: 29907
-        limit_bytes: null
-        high_bytes: null
-        high_set_by: null
-        high_used_bytes: null
-        limited_by: null
-        used_bytes: 2430033920
+      sample: {
+        version: 1, path: /system.slice/postgresql, pid: 29907, limit_bytes: null, high_bytes: null, high_set_by: null, high_used_bytes: null,
+        limited_by: null, used_bytes: 2430033920
+      }
     proactive_reclaim:
       description: Mechanisms that reclaim pages although memory is free.
       type: dict

@@ -574,20 +574,10 @@ relations:
       description: Blocks of these that the job has loaded.
       type: int
   sample:
-    - database: postgres_air
-      relation: public.boarding_pass
-      kind: table
-      belongs_to: null
-      database_oid: 16384
-      tablespace: 1663
-      relfilenumber: 16392
-      residency: 100.0
-      wanted: 30781
-      resident: 30781
-      missing: 0
-      gone: 0
-      over_budget: 0
-      loaded: 26
+    - {
+        database: postgres_air, relation: public.boarding_pass, kind: table, belongs_to: null, database_oid: 16384, tablespace: 1663,
+        relfilenumber: 16392, residency: 100.0, wanted: 30781, resident: 30781, missing: 0, gone: 0, over_budget: 0, loaded: 26
+      }
 segments:
   description: At most 20 segments, those with the most missing blocks first. Each has the keys of RV(relations), and these.
   returned: always
@@ -607,24 +597,11 @@ segments:
       description: Why the job left something out.
       type: str
   sample:
-    - database: postgres_air
-      relation: public.boarding_pass
-      kind: table
-      belongs_to: null
-      database_oid: 16384
-      tablespace: 1663
-      relfilenumber: 16392
-      segment_no: 788
-      fork: main
-      segment: 0
-      reason: null
-      residency: 100.0
-      wanted: 30770
-      resident: 30770
-      missing: 0
-      gone: 0
-      over_budget: 0
-      loaded: 26
+    - {
+        database: postgres_air, relation: public.boarding_pass, kind: table, belongs_to: null, database_oid: 16384, tablespace: 1663,
+        relfilenumber: 16392, segment_no: 788, fork: main, segment: 0, reason: null, residency: 100.0, wanted: 30770, resident: 30770, missing: 0,
+        gone: 0, over_budget: 0, loaded: 26
+      }
 held_by:
   description: The lease that another run holds.
   returned: when nothing was restored because of it

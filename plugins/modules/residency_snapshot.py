@@ -283,14 +283,10 @@ relations:
       description: Blocks of 8 KiB that are cached.
       type: int
   sample:
-    - database: postgres_air
-      relation: public.boarding_pass
-      kind: table
-      belongs_to: null
-      database_oid: 16384
-      tablespace: 1663
-      relfilenumber: 16392
-      wanted: 21594
+    - {
+        database: postgres_air, relation: public.boarding_pass, kind: table, belongs_to: null, database_oid: 16384, tablespace: 1663,
+        relfilenumber: 16392, wanted: 21594
+      }
 difference:
   description: Difference to the previously current generation. V(null) if there was none.
   returned: always
@@ -317,15 +313,10 @@ difference:
           description: Its blocks in the previous generation.
           type: int
       sample:
-        - database: postgres_air
-          relation: public.boarding_pass
-          kind: table
-          belongs_to: null
-          database_oid: 16384
-          tablespace: 1663
-          relfilenumber: 16392
-          wanted_before: 21594
-          wanted: 17429
+        - {
+            database: postgres_air, relation: public.boarding_pass, kind: table, belongs_to: null, database_oid: 16384, tablespace: 1663,
+            relfilenumber: 16392, wanted_before: 21594, wanted: 17429
+          }
 queries:
   description: Statements that changed something, or would have in check mode; long ones are truncated.
   returned: always

@@ -39,7 +39,7 @@ def file(kind: str, contract: str, step: str) -> str:
 
 
 def is_own(kind: str, contract: str) -> bool:
-    """Whether this is the user's own task file."""
+    """True if the adapter is the user's own task file."""
     return kind not in kinds(contract)
 
 
@@ -52,7 +52,7 @@ def unit(server: Mapping[str, Any], named: str) -> str:
 
 
 def no_cluster(server: Mapping[str, Any], manager: str, named: str) -> str:
-    """Why a cluster cannot be named by cluster_name, which its server can be made to say; empty where it can, or where nothing is named by it."""
+    """The reason why cluster_name, which the server reports, cannot name the cluster; empty if it can, or if it names nothing."""
     cluster = str(server.get("cluster_name") or "")
     if manager != "pg_ctlcluster" and not (manager == "systemd" and not named and not server.get("unit") and "/" in cluster):
         return ""
@@ -90,7 +90,7 @@ def ways(variables: Mapping[str, Any], host: str, moment: str = "") -> List[Dict
 
 
 def keys(kind: str) -> List[str]:
-    """What may be said of a place of this kind, and identifies it."""
+    """The keys that identify a place of this kind."""
     known = described(kind) if kind in kinds("traffic") else {"required": [], "place": {}}
     return list(dict.fromkeys(["kind", "host", *known["required"], *known["place"]]))
 
@@ -119,7 +119,7 @@ def in_traffic(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[
 
 
 def forgets(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """How those that send a host traffic may have lost that it is out, in parentheses; empty if their adapters know of no way."""
+    """In parentheses, the ways in which a proxy may have lost the state that the host is out; empty if its adapter names none."""
     reasons = [described(way["kind"]).get("forgets") for way in chosen if in_traffic([way], seen)]
     return " (%s)" % "; ".join(map(str, filter(None, reasons))) if any(reasons) else ""
 
@@ -130,7 +130,7 @@ def back_in(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Map
 
 
 def out_at(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]], recorded: bool) -> List[str]:
-    """Where a host is out of traffic: the hosts of proxies that say so, and, if it is recorded, the user's own files."""
+    """The places where a host is out of traffic: hosts of proxies that report it, and, if it is recorded, the user's own files."""
     found = []
     for way in chosen:
         if way["kind"] in kinds("traffic"):

@@ -53,7 +53,7 @@ def relations(runs: Sequence[Mapping[str, Any]]) -> Dict[str, List[str]]:
 
 
 def established(counted: Mapping[str, Any], state: str, tries: int) -> Dict[str, Any]:
-    """How much of a state is there, by a count of what the query reads.
+    """The percent of a state that is established, by a count of the blocks that the query reads.
 
     ``counted`` is the result of residency_restore in check mode, for the snapshot of the warm caches and the relations of the query. Percent is
     None if nothing could be counted. ``again``: after so many tries it is worth another one.

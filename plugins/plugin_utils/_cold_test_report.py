@@ -32,7 +32,7 @@ SHORT = 50  # milliseconds below which a difference says nothing
 
 
 def owner(host: str) -> str:
-    """Who holds the lock. Not in the words of query_io, which removes the lock of a process that is gone: this one is on the controller."""
+    """The owner in the lock. Its text differs from that of query_io, which removes the lock of a process that has ended: this one is on the controller."""
     main = multiprocessing.parent_process()  # what Ansible evaluates, it evaluates in a child
     pid = os.getpid() if main is None or main.pid is None else main.pid
     try:
@@ -45,7 +45,7 @@ def owner(host: str) -> str:
 
 
 def locked(there: Mapping[str, Any], failed: Mapping[str, Any], host: str, lock: str) -> str:
-    """Why the lock could not be created; ``there`` is the result of the module stat on its path, ``failed`` that of ln."""
+    """The reason why the lock could not be created; ``there`` is the result of the module stat on its path, ``failed`` that of ln."""
     stat = there.get("stat") or {}
     if not stat.get("exists"):
         return "Cannot create the lock %s: %s" % (lock, printable(failed.get("stderr") or failed.get("msg") or "ln gave no reason", 500))
@@ -88,7 +88,7 @@ def table(result: Mapping[str, Any]) -> List[str]:
 
 
 def _doubtful(row: Mapping[str, Any]) -> bool:
-    """Whether bytes of the row may be more or less than its query's, or its state was not all there."""
+    """True if the row has bytes of other queries, or its state was not complete."""
     there = row.get("state_percent_min")
     return row["exact"] < row["runs"] or (there is not None and there < ESTABLISHED)
 

@@ -55,7 +55,7 @@ def pattern(host: str) -> str:
 
 
 def _values(given: str) -> Mapping[str, Any]:
-    """Of one -e that is no file, and of which names() can read the names."""
+    """The variables of an argument of -e that is no file and whose names names() can read."""
     found: Mapping[str, Any] = yaml.safe_load(given) if given[:1] in "{[" else parse_kv(given)
     return found
 

@@ -21,11 +21,10 @@ how well these iterations determine the figure, and not how the sizes of a class
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.pgfleet.cache.plugins.module_utils._temp_buffer_cost import LARGEST, MOST_ITERATIONS, MOST_SIZES
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import OddResultError, Result
+from ansible_collections.pgfleet.cache.plugins.module_utils._temp_buffer_cost import MOST_ITERATIONS, MOST_SIZES
 
 try:
     import numpy
@@ -37,7 +36,6 @@ RESAMPLES = 2000
 LEVEL = 95  # percent, of the intervals
 PUBLISHED = {"a": 1.30, "b": 0.01}
 BLOCKS_OF_MB = 128
-_LEAST, _MOST = 1e-3, 1e9  # microseconds of a block
 # name, and the first size that is no longer in it, in blocks
 CLASSES: Tuple[Tuple[str, float], ...] = (("below 16 MB", 16 * BLOCKS_OF_MB), ("16 to 256 MB", 256 * BLOCKS_OF_MB + 1), ("above 256 MB", float("inf")))
 # PostgreSQL's defaults, of cost.h and costsize.c
@@ -45,59 +43,44 @@ CPU_TUPLE, CPU_OPERATOR, PARALLEL_SETUP, PARALLEL_TUPLE, LEADER = 0.01, 0.0025, 
 
 
 class Size:
-    """One size of a host, which may return anything: what could not have been measured would take the controller's memory, or be no number."""
+    """A measurement of temp_buffer_cost, which is of one size."""
 
-    def __init__(self, found: Result) -> None:
-        self.blocks = int(found.number("blocks") or 0)
-        self.allocated = found.number("buffers") or 0.0
-        self.written = found.number("written") or 0.0
-        microseconds = found.part("microseconds")
-        self.values = {phase: _values(microseconds.part(phase)) for phase in ("write", "dry_write", "read", "random_read", "random_write")}
-        lengths = {len(values) for values in self.values.values()}
-        counts = (self.blocks, self.allocated, self.written)
-        least = min(min(values, default=0.0) for phase, values in self.values.items() if phase != "dry_write")
-        if not all(1 <= count <= 2 * LARGEST for count in counts) or len(lengths) != 1 or least < _LEAST:
-            raise AnsibleFilterError("A measurement of %d blocks is incomplete: these are not results of temp_buffer_cost." % self.blocks)
+    def __init__(self, measurement: Mapping[str, Any]) -> None:
+        self.blocks, self.allocated, self.written = (measurement[key] for key in ("blocks", "buffers", "written"))
+        phases = ("write", "dry_write", "read", "random_read", "random_write")
+        self.values = {phase: list(map(float, measurement["microseconds"][phase]["values"])) for phase in phases}
+        if not min(self.blocks, self.allocated, self.written, min(self.values["read"])) > 0 or len(set(map(len, self.values.values()))) != 1:
+            raise ValueError("incomplete")
 
     def iterations(self) -> int:
         return len(self.values["read"])
 
 
-def _values(one: Result) -> List[float]:
-    values = one.values.get("values") or []
-    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) > MOST_ITERATIONS:
-        raise AnsibleFilterError("A measurement has values that are no list of one for each iteration: these are not results of temp_buffer_cost.")
-    found = [Result({"value": value}).number("value") or 0.0 for value in values]
-    if not all(0 <= value <= _MOST for value in found):
-        raise AnsibleFilterError("A measurement has a time that no block takes: these are not results of temp_buffer_cost.")
-    return found
-
-
 def missing(library: str = "numpy") -> str:
-    """What the controller does not have, as a sentence; empty if nothing. ``library`` is for the filter, which must have an input."""
+    """A sentence about the library that the controller lacks; empty if it has it. ``library`` is for the filter, which must have an input."""
     return MISSING if library == "numpy" and numpy is None else ""
 
 
 def of_host(measured: Any, dirtied: int, allocated: int, rows_per_block: float, workers: int) -> Dict[str, Any]:
     """The role's result, from that of its module. In check mode nothing was measured."""
-    if not Result(measured).values.get("measurements"):
+    if not measured.get("measurements"):
         return {"measured": measured, "fit": {}, "plan": {}}
     fitted = fit(measured)
     return {"measured": measured, "fit": fitted, "plan": plan(fitted, dirtied, allocated, rows_per_block, workers)}
 
 
 def fit(measured: Any, resamples: int = RESAMPLES) -> Dict[str, Any]:
-    """Of a result of temp_buffer_cost, coefficients by class of size, and the ratios by size."""
+    """The coefficients by class of size, and the ratios by size, from a result of temp_buffer_cost."""
     if numpy is None:
         raise AnsibleFilterError(MISSING)
     try:
-        parts = Result(measured).parts("measurements")
-        sizes = [Size(one) for one in parts[:MOST_SIZES]]
-    except OddResultError as error:
-        raise AnsibleFilterError("%s: these are not results of temp_buffer_cost." % error) from None
+        sizes = [Size(measurement) for measurement in measured["measurements"]]
+    except (KeyError, TypeError, ValueError):
+        raise AnsibleFilterError("A measurement is incomplete: these are not results of temp_buffer_cost.") from None
     if not sizes:
         raise AnsibleFilterError("There is no measurement to fit.")
-    if len(parts) > MOST_SIZES or len({size.blocks for size in sizes}) < len(sizes):
+    # the resamples of more would take the controller's memory
+    if len(sizes) > MOST_SIZES or max(size.iterations() for size in sizes) > MOST_ITERATIONS or len({size.blocks for size in sizes}) < len(sizes):
         raise AnsibleFilterError("There are more than %d sizes, or one of them twice: these are not results of temp_buffer_cost." % MOST_SIZES)
     # each with the same random numbers, so that the same data give the same intervals
     generator = numpy.random.default_rng(0)
@@ -144,7 +127,7 @@ class _Draw:
         return self._medians[phase] / self.read
 
     def price(self, phase: str) -> Any:
-        """Of a dirty block: without the scan, which has a price of its own."""
+        """The price of a dirty block, without the scan, which has a price of its own."""
         return (self._medians[phase] - self.dry / self.size.written) / self.read
 
 
@@ -197,15 +180,15 @@ def plan(fitted: Mapping[str, Any], dirtied: int, allocated: int, rows_per_block
     and PostgreSQL's model has them share no I/O. The coefficients are those of the class that the table is in, else of the nearest.
     """
     allocated = max(allocated, dirtied)
-    one = class_of(fitted, allocated)
-    flush = one["a"]["value"] * dirtied + one["b"]["value"] * allocated
+    size_class = class_of(fitted, allocated)
+    flush = size_class["a"]["value"] * dirtied + size_class["b"]["value"] * allocated
     processor = allocated * rows_per_block * (CPU_TUPLE + CPU_OPERATOR)
     divisor = workers + max(0.0, 1 - LEADER * workers)
     serial, parallel = allocated + processor, allocated + processor / divisor + PARALLEL_SETUP
     gain = serial - parallel
     return {
-        "dirtied": dirtied, "allocated": allocated, "class": one["name"], "flush_cost": _short(flush),
-        "flush_cost_low": _end(one, "low", dirtied, allocated), "flush_cost_high": _end(one, "high", dirtied, allocated),
+        "dirtied": dirtied, "allocated": allocated, "class": size_class["name"], "flush_cost": _short(flush),
+        "flush_cost_low": _end(size_class, "low", dirtied, allocated), "flush_cost_high": _end(size_class, "high", dirtied, allocated),
         "published_flush_cost": _short(PUBLISHED["a"] * dirtied + PUBLISHED["b"] * allocated),
         "serial_scan_cost": _short(serial), "parallel_scan_cost": _short(parallel), "workers": workers,
         "scans_to_pay": _short(flush / gain) if gain > 0 else None,
@@ -215,11 +198,11 @@ def plan(fitted: Mapping[str, Any], dirtied: int, allocated: int, rows_per_block
 def class_of(fitted: Mapping[str, Any], blocks: int) -> Mapping[str, Any]:
     """The one with the measured size that is nearest to this one, by its factor."""
     nearest: Mapping[str, Any] = min(
-        fitted["classes"], key=lambda one: min(max(blocks, size) / max(1, min(blocks, size)) for size in one["blocks"]))
+        fitted["classes"], key=lambda size_class: min(max(blocks, size) / max(1, min(blocks, size)) for size in size_class["blocks"]))
     return nearest
 
 
-def _end(one: Mapping[str, Any], end: str, dirtied: int, allocated: int) -> Optional[float]:
-    if one["a"][end] is None or one["b"][end] is None:
+def _end(size_class: Mapping[str, Any], end: str, dirtied: int, allocated: int) -> Optional[float]:
+    if size_class["a"][end] is None or size_class["b"][end] is None:
         return None
-    return _short(one["a"][end] * dirtied + one["b"][end] * allocated)
+    return _short(size_class["a"][end] * dirtied + size_class["b"][end] * allocated)

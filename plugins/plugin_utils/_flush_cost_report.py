@@ -50,7 +50,7 @@ def table(result: Mapping[str, Any], host: str) -> List[str]:
 
 
 def planner(plan: Result) -> str:
-    """What it means for a table."""
+    """A sentence about the costs of flushing and scanning a table."""
     cost, scans = plan.number("flush_cost"), plan.number("scans_to_pay")
     if cost is None:
         return ""
@@ -67,15 +67,15 @@ def planner(plan: Result) -> str:
 
 
 def storage(measured: Result) -> str:
-    """In a few words."""
+    """The storage in a few words."""
     found = measured.part("storage")
     words = [found.text("kind", 60), found.text("filesystem", 20)]
     layers = found.texts("layers")
     words += ["on " + layers[0]] if layers and layers[0] not in ("disk", "partition") else []
     limits = []
-    for one in found.parts("limits"):
-        iops = min((value for value in (one.number("read_iops"), one.number("write_iops")) if value is not None), default=None)
-        rate = min((value for value in (one.number("read_bps"), one.number("write_bps")) if value is not None), default=None)
+    for limit in found.parts("limits"):
+        iops = min((value for value in (limit.number("read_iops"), limit.number("write_iops")) if value is not None), default=None)
+        rate = min((value for value in (limit.number("read_bps"), limit.number("write_bps")) if value is not None), default=None)
         limits.append(", ".join(filter(None, ["" if iops is None else "%d IOPS" % iops, "" if rate is None else "%.0f MB/s" % (rate / 1e6)])))
     words += ["limited to " + "; ".join(limits)] if any(limits) else []
     # a row of the fleet has room for some devices, not for all that a host may name
@@ -83,8 +83,8 @@ def storage(measured: Result) -> str:
     return "%s, %s" % (below, measured.text("reached", 20).replace("_", " ") or "not measured")
 
 
-def interval(one: Result, form: str = "%.2f") -> str:
-    value, low, high = one.number("value"), one.number("low"), one.number("high")
+def interval(price: Result, form: str = "%.2f") -> str:
+    value, low, high = price.number("value"), price.number("low"), price.number("high")
     if value is None:
         return "-"
     return form % value if low is None or high is None else "%s (%s-%s)" % tuple(form % number for number in (value, low, high))
@@ -94,8 +94,8 @@ def _shown(value: Optional[float]) -> str:
     return "-" if value is None else "%.3g" % value
 
 
-def _row(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
-    words = str(one["message"])
+def _row(host: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
+    words = str(host["message"])
     measured = result.part("measured")
     if not words and check_mode:
         words = measured.text("msg")
@@ -110,7 +110,7 @@ def _row(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
 
 
 def _doubts(measured: Result) -> List[str]:
-    return [one for one in measured.texts("remarks") if "swapped" in one or "busy" in one or "time limit" in one or "not confirm" in one]
+    return [remark for remark in measured.texts("remarks") if "swapped" in remark or "busy" in remark or "time limit" in remark or "not confirm" in remark]
 
 
 TABLE = Table(
@@ -141,7 +141,7 @@ def by_storage(hosts: Mapping[str, Mapping[str, Any]]) -> List[str]:
 
 
 def _coefficients(result: Result) -> Dict[str, float]:
-    values = ((one.text("name", 40), one.part("a").number("value")) for one in result.part("fit").parts("classes"))
+    values = ((size_class.text("name", 40), size_class.part("a").number("value")) for size_class in result.part("fit").parts("classes"))
     return {name: value for name, value in values if value is not None}
 
 
@@ -154,7 +154,7 @@ def _range(values: List[float]) -> str:
 
 
 def lines_of(hosts: Mapping[str, Mapping[str, Any]]) -> List[Tuple[str, List[Tuple[float, float, Optional[float], Optional[float]]]]]:
-    """For the plot: of each host a label, and by size megabytes, the flush in units of a read, and the interval's ends."""
+    """The lines of the plot: for each host a label, and by size megabytes, the flush in units of a read, and the interval's ends."""
     found = []
     for host, one in sorted(hosts.items()):
         try:

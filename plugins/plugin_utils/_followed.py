@@ -133,19 +133,18 @@ class Followed(ActionBase):
 
 
 def read_pid(text: str) -> Optional[int]:
-    """Of the process that has noted it."""
+    """The process that wrote the note; None if there is no note."""
     try:
-        pid = json.loads(text)["pid"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return int(json.loads(text)["pid"])
+    except (ValueError, KeyError, TypeError):
         return None
-    return pid if isinstance(pid, int) and not isinstance(pid, bool) and 1 < pid < 2**31 else None
 
 
 def read_note(text: str) -> Tuple[float, str]:
     """Percent and words of what the module has noted; nothing of what is not such a note."""
     try:
         words = json.loads(text)["text"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return 0.0, ""
     found = _PERCENT.search(str(words))
     return (float(found.group(1)) if found else 0.0), str(words)[:200]

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How HAProxy sees a host: answers to the queries of the adapter haproxy, evaluated on the controller."""
+"""The state of a host in HAProxy, from the answers to the queries of the adapter haproxy."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def haproxy_question(place: Mapping[str, Any], condition: Sequence[str]) -> List
 
 
 def haproxy(results: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]], primary: bool) -> List[Dict[str, Any]]:
-    """How every queried HAProxy sees a host. A backend without another server that is up does not count for a primary.
+    """The state of a host in each queried HAProxy. A backend without another server that is up does not count for a primary.
 
     Whom to ask, and for what, is the inventory's, in the order of the answers; of an answer no more is taken than how a server is.
     """
     found = []
-    for entry, one in zip(asked, results):
-        ran = one.get("rc", 1) == 0
-        rows = _rows(str(one.get("stdout") or "")) if ran else None
+    for entry, answer in zip(asked, results):
+        ran = answer.get("rc", 1) == 0
+        rows = _rows(str(answer.get("stdout") or "")) if ran else None
         backend = [row for row in rows or () if row["backend"] == entry["backend"]]
         mine = next((row for row in backend if row["server"] == entry["server"]), None)
         up = [row for row in backend if row["server"] != entry["server"] and row["up"]]
         others = [row["server"] for row in up if not row["out"]]
         if rows is not None and primary and not (mine and others):
             continue
-        error = "unexpected answer" if ran else (str(one.get("stderr") or "").splitlines() or [""])[-1] or one.get("msg", "")
+        error = "unexpected answer" if ran else (str(answer.get("stderr") or "").splitlines() or [""])[-1] or answer.get("msg", "")
         state = mine or {"out": None, "up": False, "sessions": 0, "status": ""}
         found.append({
             **entry, **{name: state[name] for name in ("out", "up", "sessions", "status")},
@@ -59,33 +59,33 @@ def _rows(text: str) -> Optional[List[Mapping[str, Any]]]:
 
 
 def haproxy_unfit(seen: Sequence[Mapping[str, Any]], begun: bool, ours: bool) -> str:
-    """Why a host cannot be taken out of traffic, checked before anything is changed.
+    """The reason why a host cannot be taken out of traffic, checked before anything is changed.
 
     Where a roll has ``begun`` with others, those that it has out come back before others go. The host itself may be out if that is ``ours``.
     """
-    for one in seen:
-        where = "HAProxy on %s" % one["host"]
-        if not one["answered"]:
+    for place in seen:
+        where = "HAProxy on %s" % place["host"]
+        if not place["answered"]:
             return (
                 "%s does not answer at %s: %s. It needs 'stats socket %s level admin' in its global section; set its address in cache_restart_haproxy."
-                % (where, one["socket"], printable(one["error"]), one["socket"]))
-        if not one["known"]:
-            there = ", which has %s" % printable(", ".join(one["servers"])) if one["servers"] else ": there is no such backend"
-            return "%s has no server %s in backend %s%s. Correct cache_restart_haproxy." % (where, one["server"], one["backend"], there)
-        if not one["up_there" if begun else "others"]:
+                % (where, place["socket"], printable(place["error"]), place["socket"]))
+        if not place["known"]:
+            there = ", which has %s" % printable(", ".join(place["servers"])) if place["servers"] else ": there is no such backend"
+            return "%s has no server %s in backend %s%s. Correct cache_restart_haproxy." % (where, place["server"], place["backend"], there)
+        if not place["up_there" if begun else "others"]:
             return (
                 "In backend %s of %s no server but %s is up, so none would serve while it restarts. Bring the others back first."
-                % (one["backend"], where, one["server"]))
-        if one["out"] and not ours:
+                % (place["backend"], where, place["server"]))
+        if place["out"] and not ours:
             return (
                 "%s has %s in state %s already, which this playbook did not set and would undo. Set the server to ready first, or exclude the host"
-                " with --limit." % (where, one["server"], printable(one["status"])))
+                " with --limit." % (where, place["server"], printable(place["status"])))
     return ""
 
 
 def haproxy_cut(seen: Sequence[Mapping[str, Any]], primary: bool, seconds: Any) -> str:
     """The report's remark on sessions that the restart will end; a primary is not drained, so it has none."""
-    sessions = sum(one["sessions"] for one in seen)
+    sessions = sum(place["sessions"] for place in seen)
     if primary or not sessions:
         return ""
     return "%d sessions did not end within cache_restart_drain_timeout (%s s) and were cut." % (sessions, seconds)

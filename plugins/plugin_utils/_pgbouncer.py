@@ -28,54 +28,54 @@ def pgbouncer_console(place: Mapping[str, Any], command: str, seconds: Any) -> L
 def pgbouncer(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
     """The result of SHOW DATABASES for each place; its pause is None if it is unknown."""
     found = []
-    for place, one in zip(places, results):
-        answered = one.get("rc", 1) == 0
-        rows = list(csv.DictReader(io.StringIO(str(one.get("stdout") or "")))) if answered else []
+    for place, answer in zip(places, results):
+        answered = answer.get("rc", 1) == 0
+        rows = list(csv.DictReader(io.StringIO(str(answer.get("stdout") or "")))) if answered else []
         paused = {row["name"]: row.get("paused") for row in rows if row.get("name") not in (None, "pgbouncer")}
         out = {"0": False, "1": True}.get(str(paused.get(place["database"])))
-        found.append({**place, "answered": answered, "error": "" if answered else _said(one), "databases": list(paused), "out": out})
+        found.append({**place, "answered": answered, "error": "" if answered else _said(answer), "databases": list(paused), "out": out})
     return found
 
 
 def pgbouncer_unfit(seen: Sequence[Mapping[str, Any]]) -> str:
-    """Why the clients cannot be paused, checked before anything is changed."""
-    for one in seen:
-        if not one["answered"]:
+    """The reason why the clients cannot be paused, checked before anything is changed."""
+    for place in seen:
+        if not place["answered"]:
             return (
                 "pgbouncer on %s does not answer at port %s: %s. Its console needs psql on that host and a user in admin_users; set its address in"
-                " cache_restart_pgbouncer." % (one["host"], one["port"], one["error"]))
-        if one["database"] and one["database"] not in one["databases"]:
+                " cache_restart_pgbouncer." % (place["host"], place["port"], place["error"]))
+        if place["database"] and place["database"] not in place["databases"]:
             return "pgbouncer on %s has no database %s; it has %s. Correct cache_restart_pgbouncer." % (
-                one["host"], one["database"], printable(", ".join(one["databases"])))
-        if one["out"]:
+                place["host"], place["database"], printable(", ".join(place["databases"])))
+        if place["out"]:
             return "pgbouncer on %s has database %s paused already, which this playbook did not do and would undo. Resume it first." % (
-                one["host"], one["database"])
+                place["host"], place["database"])
     return ""
 
 
 def pgbouncer_not_paused(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], seconds: Any) -> str:
-    """Why the restart cannot start; "already paused" is no error."""
-    for place, one in zip(places, results):
-        if one.get("rc", 1) != 0 and "already" not in str(one.get("stderr") or ""):
+    """The reason why the restart cannot start; "already paused" is no error."""
+    for place, answer in zip(places, results):
+        if answer.get("rc", 1) != 0 and "already" not in str(answer.get("stderr") or ""):
             slow = "transactions ran longer than cache_restart_pause_timeout (%s s)" % seconds
             return "pgbouncer on %s could not be paused, so nothing was restarted: %s." % (
-                place["host"], slow if one.get("rc") in TIMED_OUT else _said(one))
+                place["host"], slow if answer.get("rc") in TIMED_OUT else _said(answer))
     return ""
 
 
 def pgbouncer_ended(result: Mapping[str, Any]) -> bool:
-    """Whether another attempt to resume is of no use: it is done, or nobody answers."""
+    """True if another attempt to resume is useless: it is done, or the pooler does not answer."""
     done = result.get("rc", 1) == 0 or "not paused" in str(result.get("stderr") or "")
     return bool(result.get("unreachable")) or done or result.get("rc") in TIMED_OUT
 
 
 def pgbouncer_not_resumed(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], host: str) -> str:
-    """Whose clients still wait; "not paused" is no error."""
-    for place, one in zip(places, results):
-        if one.get("rc", 1) != 0 and "not paused" not in str(one.get("stderr") or ""):
+    """A sentence for each pooler whose clients still wait; "not paused" is no error."""
+    for place, answer in zip(places, results):
+        if answer.get("rc", 1) != 0 and "not paused" not in str(answer.get("stderr") or ""):
             return (
                 "pgbouncer on %s was paused for the restart of %s and could not be resumed: %s. Its clients are waiting: run 'RESUME%s' in its console now."
-                % (place["host"], host, _said(one), place["database"] and " " + place["database"]))
+                % (place["host"], host, _said(answer), place["database"] and " " + place["database"]))
     return ""
 
 

@@ -16,14 +16,8 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._printable import pr
 
 # pgio loads NUM_THREADS schemas at a time, and runs as many sessions on each
 NAMES: Mapping[str, List[str]] = {
-    "UPDATE_PCT": ["update_pct"],
-    "RUN_TIME": ["run_time"],
-    "NUM_SCHEMAS": ["schemas"],
-    "NUM_THREADS": ["sessions", "load_sessions"],
-    "WORK_UNIT": ["work_unit"],
-    "UPDATE_WORK_UNIT": ["update_work_unit"],
-    "SCALE": ["scale"],
-    "DBNAME": ["login_db"],
+    "UPDATE_PCT": ["update_pct"], "RUN_TIME": ["run_time"], "NUM_SCHEMAS": ["schemas"], "NUM_THREADS": ["sessions", "load_sessions"],
+    "WORK_UNIT": ["work_unit"], "UPDATE_WORK_UNIT": ["update_work_unit"], "SCALE": ["scale"], "DBNAME": ["login_db"],
 }
 # CONNECT_STRING is the database again, or what the login variables are; there is always a base table while tables are loaded
 IGNORED = ("CONNECT_STRING", "CREATE_BASE_TABLE")

@@ -24,7 +24,7 @@ _NOTE = (
 
 
 class Run(NamedTuple):
-    """What the table needs of a run, each taken as what it must be."""
+    """The figures of a run that the table shows."""
 
     limit: str
     touched: Optional[float]
@@ -61,14 +61,14 @@ def table(result: Mapping[str, Any], host: str) -> List[str]:
 
 def runs(result: Result) -> List[Run]:
     found = []
-    for one in result.parts("runs"):
-        io, load = one.part("io"), one.part("load")
+    for part in result.parts("runs"):
+        io, load = part.part("io"), part.part("load")
         reads, total = io.part("reads"), io.part("total")
         # A busy controller needs as long for the tasks around the run as the run itself.
         longer = (io.part("window").number("seconds") or 0) / (load.number("seconds") or 1) or 1.0
         busy = _times(total.number("utilisation_percent"), longer)
         found.append(Run(
-            one.text("limit", 20) or "as it is", load.number("blocks_per_second"), _times(reads.number("riops"), longer),
+            part.text("limit", 20) or "as it is", load.number("blocks_per_second"), _times(reads.number("riops"), longer),
             _times(reads.number("rpiops"), longer), reads.number("ratio"), reads.number("page_cache_percent"),
             _times(total.number("read_bytes_per_second"), longer), total.number("read_milliseconds"), None if busy is None else min(100.0, busy),
             io.text("certainty", 20), [*io.texts("gaps"), *io.texts("remarks")],
@@ -81,7 +81,7 @@ def _times(value: Optional[float], factor: float) -> Optional[float]:
 
 
 def gain(every: List[Run]) -> str:
-    """What the runs say, in one sentence."""
+    """The summary of the runs in one sentence."""
     if not every or every[0].riops is None or every[0].rpiops is None:
         return ""
     first, last = every[0], every[-1]
@@ -93,9 +93,9 @@ def gain(every: List[Run]) -> str:
     return text + "."
 
 
-def row(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
-    """Of the fleet's table: the first run, and the ratio of the last one if there are two."""
-    words = str(one["message"])
+def row(host: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
+    """A row of the fleet's table: the first run, and the ratio of the last one if there are two."""
+    words = str(host["message"])
     every = runs(result)
     if not words and (check_mode or not every):
         words = " ".join(filter(None, [result.text("msg"), result.part("load").text("msg") if not result.text("msg") else ""]))
@@ -110,11 +110,11 @@ def row(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
 TABLE = Table((*COLUMNS[1:], Column("limited", 7)), row)  # of the fleet
 
 
-def _cells(one: Run) -> Tuple[str, ...]:
+def _cells(run: Run) -> Tuple[str, ...]:
     def shown(value: Optional[float], form: str) -> str:
         return "-" if value is None else form % value
 
     return (
-        one.limit, shown(one.touched, "%.0f"), shown(one.riops, "%.0f"), shown(one.rpiops, "%.0f"), shown(one.ratio, "%.3f"), shown(one.cached, "%.1f %%"),
-        "-" if one.device is None else human(one.device), shown(one.latency, "%.2f ms"), shown(one.busy, "%.0f %%"),
+        run.limit, shown(run.touched, "%.0f"), shown(run.riops, "%.0f"), shown(run.rpiops, "%.0f"), shown(run.ratio, "%.3f"), shown(run.cached, "%.1f %%"),
+        "-" if run.device is None else human(run.device), shown(run.latency, "%.2f ms"), shown(run.busy, "%.0f %%"),
     )

@@ -27,10 +27,10 @@ def prepare(directory: str, keep: bool) -> None:
     created: List[str] = []
     written = False
     try:
-        for one in reversed(missing):
+        for folder in reversed(missing):
             with suppress(FileExistsError):  # another run has just created it
-                os.mkdir(one, 0o700 if one == missing[0] else 0o777)
-                created.append(one)
+                os.mkdir(folder, 0o700 if folder == missing[0] else 0o777)
+                created.append(folder)
         descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=os.path.expanduser(directory))
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -42,9 +42,9 @@ def prepare(directory: str, keep: bool) -> None:
         written = True
     finally:
         if not (keep and written):
-            for one in reversed(created):
+            for folder in reversed(created):
                 with suppress(OSError):  # another run has put something there
-                    os.rmdir(one)
+                    os.rmdir(folder)
 
 
 def write(directory: str, content: Dict[str, Any]) -> str:

@@ -142,8 +142,8 @@ def _shared(words: Mapping[str, str]) -> Dict[str, List[str]]:
 def judged(hosts: Mapping[str, Mapping[str, Any]], odd: Mapping[str, str]) -> Dict[str, Dict[str, Any]]:
     """A host whose result cannot be read has failed."""
     return {
-        host: dict(one, verdict=FAILED, message=odd[host]) if host in odd and one["verdict"] == DONE else dict(one)
-        for host, one in hosts.items()
+        host: dict(ended, verdict=FAILED, message=odd[host]) if host in odd and ended["verdict"] == DONE else dict(ended)
+        for host, ended in hosts.items()
     }
 
 
@@ -155,19 +155,19 @@ def human(count: float) -> str:
     return str(bytes_to_human(count)).replace("KB", "kB")
 
 
-def _words(one: Mapping[str, Any], result: Result, check_mode: bool) -> str:
+def _words(host: Mapping[str, Any], result: Result, check_mode: bool) -> str:
     """The failure, or what check mode would do; otherwise the remarks. Followed by all warnings."""
-    first = one["message"] or (result.text("msg") if check_mode else "")
+    first = host["message"] or (result.text("msg") if check_mode else "")
     words = [first] if first else result.texts("remarks")
-    if one["verdict"] != NOT_RUN:
+    if host["verdict"] != NOT_RUN:
         words += [warning for warning in result.texts("warnings") if warning not in first]
     return " ".join(" ".join(words).split())
 
 
-def _install(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
+def _install(host: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
     standby, version, databases = result.truth("standby"), result.text("version", 20), result.texts("databases")
     changed, needed_by = result.texts("changed_databases"), result.texts("needed_by")
-    words = one["message"]
+    words = host["message"]
     if not words and result.text("state") == "absent":
         parts = [] if result.truth("removed") is False else ["would be removed" if check_mode else "removed"]
         if needed_by:
@@ -189,8 +189,8 @@ def _install(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
     return [result.text("server_version", 20) or "-", role, version or "-"], words
 
 
-def _snapshot(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
-    words = _words(one, result, check_mode)
+def _snapshot(host: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
+    words = _words(host, result, check_mode)
     snapshot = result.part("snapshot")
     name, generation = snapshot.text("name"), snapshot.number("generation")
     if not name or generation is None:
@@ -199,23 +199,23 @@ def _snapshot(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
     return [label, "%d" % (snapshot.number("segments") or 0), size(snapshot.number("wanted")), human(snapshot.number("file_bytes") or 0)], words
 
 
-def _warmup(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
+def _warmup(host: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
     residency, loaded = result.number("residency"), result.number("loaded")
     measured = residency is not None
     seconds, speed = result.number("seconds"), result.number("bytes_per_second")
     return [
-        one["verdict"] if one["message"] else result.text("state", 20) or ("check" if check_mode else "-"),
+        host["verdict"] if host["message"] else result.text("state", 20) or ("check" if check_mode else "-"),
         "%.2f %%" % residency if residency is not None else "-",
         size(result.number("wanted")),
         size(loaded) if measured and loaded else "-",
         "%.1f" % seconds if measured and result.number("job") and seconds is not None else "-",
         "%.0f" % (speed / 1048576) if measured and loaded and speed is not None else "-",
-    ], _words(one, result, check_mode)
+    ], _words(host, result, check_mode)
 
 
-def _cold_test(one: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
+def _cold_test(host: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
     residency = result.part("put_back").number("residency")
-    words = one["message"] or ("would run" if check_mode else "")
+    words = host["message"] or ("would run" if check_mode else "")
     return [str(result.count("runs") or "-"), "%g %%" % residency if residency is not None else "-"], words
 
 

@@ -192,7 +192,7 @@ def _moment(option: str) -> Callable[[str, str], None]:
 
 def _batches(name: str, value: Any) -> None:
     sizes = as_list(value)
-    if not sizes or not all(re.fullmatch("[1-9][0-9]*%?", str(one)) for one in sizes):
+    if not sizes or not all(re.fullmatch("[1-9][0-9]*%?", str(size)) for size in sizes):
         raise ResidencyError("%s is %s: it must be a number, a percentage such as 30%%, or a list of these." % (name, printable(value, 100)))
 
 
@@ -221,10 +221,10 @@ def _adapter(contract: str) -> Callable[[str, Any], None]:
 
     def check(name: str, value: Any) -> None:
         there = kinds(contract)
-        for one in map(str, as_list(value) if contract == "traffic" else [value]):
-            if one not in there and not os.path.isfile(one):
+        for kind in map(str, as_list(value) if contract == "traffic" else [value]):
+            if kind not in there and not os.path.isfile(kind):
                 raise ResidencyError("Task file %s does not exist on the controller: correct %s, or use %s." % (
-                    printable(one, 200), name, " or ".join(there)))
+                    printable(kind, 200), name, " or ".join(there)))
 
     return check
 

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How a playbook ended for each host, from the variables set by its plays."""
+"""The verdict of a playbook on each host, from the variables set by its plays."""
 
 from __future__ import annotations
 
@@ -31,12 +31,8 @@ _REMEDIES = (
 
 # The fact with the result of each playbook's role
 RESULTS = {
-    "cold_test": "cache_cold_test_result",
-    "install": "cache_extension_result",
-    "physical_io": "cache_io_workload_result",
-    "rolling_restart": "cache_restart_result",
-    "snapshot": "cache_snapshot_result",
-    "temp_buffer_cost": "cache_temp_buffer_cost_result",
+    "cold_test": "cache_cold_test_result", "install": "cache_extension_result", "physical_io": "cache_io_workload_result",
+    "rolling_restart": "cache_restart_result", "snapshot": "cache_snapshot_result", "temp_buffer_cost": "cache_temp_buffer_cost_result",
     "warmup": "cache_warmup_result",
 }
 
@@ -79,10 +75,10 @@ def verdicts(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], p
 
 
 def reason(failed: Mapping[str, Any]) -> str:
-    """Why a task, or each failed item of its loop, has failed, and the remedy if the connection to the host is the cause."""
-    items = [one for one in failed.get("results") or [failed] if isinstance(one, Mapping)]
-    wrong = [one for one in items if one.get("failed")] or items
-    texts = list(dict.fromkeys(str(one.get("msg") or "").strip() for one in wrong))
+    """The reason why a task, or each failed item of its loop, has failed, and the remedy if the connection to the host is the cause."""
+    items = [item for item in failed.get("results") or [failed] if isinstance(item, Mapping)]
+    wrong = [item for item in items if item.get("failed")] or items
+    texts = list(dict.fromkeys(str(item.get("msg") or "").strip() for item in wrong))
     text = " ".join(filter(None, [*texts, str(failed.get("stderr") or "")[:STDERR]])) or "failed: see above"
     return _one_line(text + remedy("%s %s" % (text, failed.get("module_stderr") or "")))
 

@@ -67,17 +67,8 @@ def snapshot_row(name="warm", generation=3, **changed):
 
 def segment_row(segment_no, wanted, resident=0, gone=0, **changed):
     row = {
-        "segment_no": segment_no,
-        "tablespace": 1663,
-        "database": 5,
-        "relfilenumber": 16000 + (segment_no or 0),
-        "fork": "main",
-        "segment": 0,
-        "blocks": 131072,
-        "in_shared_buffers": 0,
-        "wanted": wanted,
-        "resident": resident,
-        "gone": gone,
+        "segment_no": segment_no, "tablespace": 1663, "database": 5, "relfilenumber": 16000 + (segment_no or 0), "fork": "main", "segment": 0,
+        "blocks": 131072, "in_shared_buffers": 0, "wanted": wanted, "resident": resident, "gone": gone,
     }
     row.update(changed)
     row.setdefault("heat", (wanted + row["in_shared_buffers"]) / row["blocks"])
@@ -86,46 +77,30 @@ def segment_row(segment_no, wanted, resident=0, gone=0, **changed):
 
 def outcome_row(relfilenumber, segment=0, **changed):
     row = {
-        "tablespace": 1663,
-        "database": 5,
-        "relfilenumber": relfilenumber,
-        "fork": "main",
-        "segment": segment,
-        "loaded": 0,
-        "over_budget": 0,
-        "failed": 0,
-        "reason": None,
+        "tablespace": 1663, "database": 5, "relfilenumber": relfilenumber, "fork": "main", "segment": segment, "loaded": 0, "over_budget": 0,
+        "failed": 0, "reason": None,
     }
     row.update(changed)
     return row
 
 
 def database_row(oid, name, problem=None):
-    """What the server's names have of a database."""
+    """A row of residency_current_names() for a database."""
     return dict(relation_row(name, None), database=oid, tablespace=None, oid=None, kind="database", pages=None, problem=problem)
 
 
 def relation_row(name, relfilenumber, **changed):
-    """What the server's names have of a relation."""
+    """A row of residency_current_names() for a relation."""
     row = {
-        "database": 5,
-        "tablespace": 1663,
-        "relfilenumber": relfilenumber,
-        "oid": relfilenumber,
-        "name": name,
-        "kind": "table",
-        "owner_oid": None,
-        "owner": None,
-        "pages": 0,
-        "partition_of": None,
-        "problem": None,
+        "database": 5, "tablespace": 1663, "relfilenumber": relfilenumber, "oid": relfilenumber, "name": name, "kind": "table",
+        "owner_oid": None, "owner": None, "pages": 0, "partition_of": None, "problem": None,
     }
     row.update(changed)
     return row
 
 
 def names_file(*rows, version=1):
-    """What the server would write of these rows; see src/names.c."""
+    """The file of names that the server writes for these rows; see src/names.c."""
     kinds = {"table": b"r", "index": b"i", "materialized view": b"m", "sequence": b"S", "toast": b"t", "toast index": b"T"}
 
     def text(value):
@@ -146,15 +121,8 @@ def names_file(*rows, version=1):
 
 def relation(name, relfilenumber=1, database="postgres_air", **changed):
     values = {
-        "place": Place(5, 1663, relfilenumber),
-        "database": database,
-        "oid": relfilenumber,
-        "name": name,
-        "kind": "table",
-        "owner_oid": None,
-        "owner": None,
-        "pages": 0,
-        "partition_of": (),
+        "place": Place(5, 1663, relfilenumber), "database": database, "oid": relfilenumber, "name": name, "kind": "table", "owner_oid": None,
+        "owner": None, "pages": 0, "partition_of": (),
     }
     values.update(changed)
     return Relation(**values)
@@ -162,34 +130,11 @@ def relation(name, relfilenumber=1, database="postgres_air", **changed):
 
 def job_row(job=7, **changed):
     row = {
-        "job": job,
-        "snapshot": "warm",
-        "generation": 3,
-        "state": "done",
-        "loaded": 100,
-        "extra": 2,
-        "over_budget": 0,
-        "failed": 0,
-        "budget_bytes": 1024**3,
-        "message": None,
-        "io_class": "idle",
-        "scheduler": "mq-deadline",
-        "window_bytes": 524288,
-        "started": 1000.0,
-        "seconds": 2.0,
-        "hold_until": None,
-        "held_since": None,
-        "reclaimed": None,
-        "brought_back": None,
-        "reclaim_rate": None,
-        "mapped_bytes": None,
-        "wanted": 400,
-        "settled": 400,
-        "rate_bytes": None,
-        "time_limit": None,
-        "buffers_wanted": None,
-        "buffers_resident": None,
-        "buffers_loaded": None,
+        "job": job, "snapshot": "warm", "generation": 3, "state": "done", "loaded": 100, "extra": 2, "over_budget": 0, "failed": 0,
+        "budget_bytes": 1024**3, "message": None, "io_class": "idle", "scheduler": "mq-deadline", "window_bytes": 524288, "started": 1000.0,
+        "seconds": 2.0, "hold_until": None, "held_since": None, "reclaimed": None, "brought_back": None, "reclaim_rate": None,
+        "mapped_bytes": None, "wanted": 400, "settled": 400, "rate_bytes": None, "time_limit": None, "buffers_wanted": None,
+        "buffers_resident": None, "buffers_loaded": None,
     }
     row.update(changed)
     return row

@@ -15,7 +15,7 @@ PLACE = {"database": 5, "tablespace": 1663, "relfilenumber": 7, "blocks": 3}
 
 
 def server(*found, **answers):
-    """What is found of one extension after the other: its schema, and the stranger who owns it."""
+    """A session. ``found`` has a row for each extension in turn: its schema, and the stranger who owns that."""
     return Session(
         **dict(
             {"e.extname": [[{"database": "shop", "schema": schema, "stranger": stranger}] for schema, stranger in found]},

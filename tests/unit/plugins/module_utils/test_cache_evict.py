@@ -81,15 +81,7 @@ def test_stopped_cluster(stopped):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": []}, "layers is empty: set page_cache, shared_buffers or both."),
-        ({"scope": "relation"}, "scope relation and relations must be used together."),
         ({"relations": ["t"]}, "scope relation and relations must be used together."),
-        ({"databases": ["d"]}, "databases requires scope relation."),
-        ({"force": True}, "force requires scope host: the other scopes evict only the cluster's own files."),
-        ({"scope": "relation", "relations": ["t"], "layers": ["shared_buffers"], "method": "restart"},
-         "A restart evicts all shared buffers, not those of one relation: with scope relation, set method to functions."),
-        ({"scope": "host", "layers": ["page_cache", "shared_buffers"]},
-         "scope host does not log in: set method to restart, or remove shared_buffers from layers."),
         ({"scope": "host", "layers": ["page_cache", "shared_buffers"], "method": "restart"},
          "method restart needs the data_directory of a running cluster."),
     ],

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _deadline
 from ansible_collections.pgfleet.cache.plugins.module_utils._deadline import Speed
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 MEGABYTE = 1024**2
 
@@ -27,6 +28,11 @@ MEGABYTE = 1024**2
 )
 def test_offsets(text):
     assert _deadline.parse(text) == datetime(2026, 11, 21, 5, 0, tzinfo=timezone.utc)
+
+
+def test_no_zone():
+    with pytest.raises(ResidencyError, match="deadline is '2026-11-21 06:00': it must be a date and time with a zone"):
+        _deadline.parse("2026-11-21 06:00")
 
 
 def test_names_of_zones():

@@ -120,7 +120,7 @@ def test_a_partition_of_a_multipath_device(machine):
 
 
 def test_a_loop_device(machine):
-    """What is below is a file, with a page cache of its own: the kernel knows no disk of it."""
+    """Below it is a file with a page cache of its own: the kernel knows no disk of it."""
     machine.device("loop3", "7:3", loop__backing_file="/srv/disk.img", loop__dio="0")
     machine.device("loop4", "7:4", loop__backing_file="/srv/direct.img", loop__dio="1")
     machine.mount("7:3", "/data", "ext4", "/dev/loop3")
@@ -159,7 +159,7 @@ def test_btrfs_on_two_devices(machine, source):
 
 
 def test_btrfs_without_a_known_device(machine):
-    """Of two file systems it may be either."""
+    """It may be either of two file systems."""
     btrfs(machine, "/dev/root")
     found = beneath("0:47")
     assert (found.volumes, found.disks) == ((), ())

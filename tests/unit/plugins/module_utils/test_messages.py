@@ -60,26 +60,6 @@ def test_psycopg_is_missing(monkeypatch):
     ("libpq", "message"),
     [
         (
-            'connection to server on socket "/run/.s.PGSQL.5432" failed: No such file or directory\n\tIs the server running?',
-            'Cannot connect to PostgreSQL: connection to server on socket "/run/.s.PGSQL.5432" failed: No such file or directory.'
-            " Start PostgreSQL, or correct login_port, login_unix_socket and login_host.",
-        ),
-        (
-            'connection to server at "db1", port 5432 failed: Connection refused',
-            'Cannot connect to PostgreSQL: connection to server at "db1", port 5432 failed: Connection refused.'
-            " Start PostgreSQL, or correct login_port, login_unix_socket and login_host.",
-        ),
-        (
-            'FATAL:  Peer authentication failed for user "postgres"',
-            'Cannot connect to PostgreSQL: FATAL:  Peer authentication failed for user "postgres".'
-            " Become the cluster's operating system user (become_user: postgres), or log in with a password.",
-        ),
-        (
-            'FATAL:  password authentication failed for user "monitor"',
-            'Cannot connect to PostgreSQL: FATAL:  password authentication failed for user "monitor".'
-            " Correct login_user and login_password.",
-        ),
-        (
             "fe_sendauth: no password supplied",
             "Cannot connect to PostgreSQL: fe_sendauth: no password supplied. Correct login_user and login_password.",
         ),
@@ -87,10 +67,6 @@ def test_psycopg_is_missing(monkeypatch):
             'FATAL:  no pg_hba.conf entry for host "::1", user "x", database "y", no encryption',
             'Cannot connect to PostgreSQL: FATAL:  no pg_hba.conf entry for host "::1", user "x", database "y", no encryption.'
             " Allow this login in pg_hba.conf, or use another login_user, login_host or login_db.",
-        ),
-        (
-            'FATAL:  database "nowhere" does not exist',
-            'Cannot connect to PostgreSQL: FATAL:  database "nowhere" does not exist. Correct login_db.',
         ),
         (
             'FATAL:  role "nobody" does not exist',
@@ -120,21 +96,6 @@ def extension(version, library="1.0.0", block_size=8192):
     )
 
 
-def test_extension_is_missing():
-    assert says(_connection.attach_extension, extension(None)) == (
-        "Extension pg_residency is not in database postgres: run the playbook pgfleet.cache.install first,"
-        " or set login_db to the database that has it (in roles and playbooks pgfleet_login_db)."
-    )
-
-
-def test_extension_is_missing_in_the_database_of_a_relation(monkeypatch):
-    monkeypatch.setattr(_connection, "connect", lambda params, database: extension(None))
-    assert says(_connection.connect_with_extension, {}, "postgres_air") == (
-        "Extension pg_residency is not in database postgres_air: add it to cache_extension_databases, and run the playbook"
-        " pgfleet.cache.install."
-    )
-
-
 def test_extension_has_another_version():
     assert says(_connection.attach_extension, extension("0.2.0")) == (
         "Extension pg_residency is version 0.2.0, this collection needs 1.0.0: run the playbook pgfleet.cache.install."
@@ -152,10 +113,6 @@ def test_other_block_sizes(block_size):
         "This server's block size is %d bytes, and this collection supports only 8192. Call the SQL functions of pg_residency directly."
         % block_size
     )
-
-
-def test_extension_that_fits():
-    _connection.attach_extension(extension("1.0.0"))
 
 
 class Psycopg:
@@ -188,11 +145,6 @@ class Psycopg:
     ("driver", "message"),
     [
         (
-            Psycopg("42501", "permission denied for function residency_snapshot"),
-            "PostgreSQL says: permission denied for function residency_snapshot."
-            " Log in as a superuser, or grant the login role residency_admin and pg_monitor.",
-        ),
-        (
             Psycopg("58P01", 'could not access file "$libdir/pg_residency": No such file or directory'),
             'PostgreSQL says: could not access file "$libdir/pg_residency": No such file or directory.'
             " The extension's files are missing on this host, or of another version: run the playbook pgfleet.cache.install for it.",
@@ -222,42 +174,12 @@ def test_statement_fails(monkeypatch, driver, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "generation_allowed", "message"),
-    [
-        (
-            "../warm",
-            False,
-            "invalid snapshot name '../warm': use letters, digits, '_', '.' and '-', at most 63, starting with a letter or digit.",
-        ),
-        (
-            "warm@x",
-            True,
-            "invalid snapshot name 'warm@x': use letters, digits, '_', '.' and '-', at most 63, starting with a letter or digit, and @ with a number"
-            " for one generation.",
-        ),
-        ("warm@3", False, "A new snapshot gets its own generation: use the name 'warm'."),
-    ],
-)
-def test_names_of_snapshots(name, generation_allowed, message):
-    assert says(_residency_snapshot.check_name, name, generation_allowed) == message
-
-
-def test_keep():
-    assert says(_residency_snapshot.check_options, "warm", 0, True) == "keep is 0: it must be at least 1."
-
-
-@pytest.mark.parametrize(
     ("snapshots", "message"),
     [
         ([], "Snapshot 'wram' does not exist here; there is none at all."),
-        ([snapshot_row(), snapshot_row("batch", 1)], "Snapshot 'wram' does not exist here; there is warm@3, batch@1."),
         (
             [snapshot_row("wram", problem="damaged: the header checksum does not match")],
             "Snapshot wram@3 cannot be used here: damaged: the header checksum does not match.",
-        ),
-        (
-            [snapshot_row("wram", problem="taken on another cluster, with system identifier 1")],
-            "Snapshot wram@3 cannot be used here: taken on another cluster, with system identifier 1.",
         ),
     ],
 )
@@ -266,48 +188,6 @@ def test_unusable_snapshots(snapshots, message):
 
 
 # --- restore ---
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"min_residency": 100.5}, "min_residency is 100.5: it must be a percentage from 0 to 100."),
-        ({"max_gone": -1}, "max_gone is -1: it must be a percentage from 0 to 100."),
-        ({"wait_timeout": 0}, "wait_timeout is 0: it must be more than 0."),
-        ({"wait_sleep": 0}, "wait_sleep is 0: it must be more than 0."),
-        ({"job": 0}, "job is 0: it must be more than 0."),
-        ({"relations": ["a", " "]}, "relations has an empty pattern: remove it, or use '*' for all."),
-        ({"databases": [""]}, "databases has an empty pattern: remove it, or use '*' for all."),
-        ({"fallback_relations": [""]}, "fallback_relations has an empty pattern: remove it, or use '*' for all."),
-    ],
-)
-def test_options_of_a_restore(changed, message):
-    assert says(_residency_restore.check_options, test_residency_restore.options(**changed)) == message
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "06:00",
-            "deadline is '06:00': it must be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
-            " '2026-11-21 06:00 Europe/Berlin'.",
-        ),
-        (
-            "2026-11-21 06:00",
-            "deadline is '2026-11-21 06:00': it must be a date and time with a zone, such as '2026-11-21 06:00+01:00' or"
-            " '2026-11-21 06:00 Europe/Berlin'.",
-        ),
-        ("2026-11-31 06:00Z", "deadline is '2026-11-31 06:00Z': there is no such date or time."),
-        ("2026-11-21 06:00+25:00", "deadline is '2026-11-21 06:00+25:00': there is no such zone."),
-        (
-            "2026-11-21 06:00 Europe/Atlantis",
-            "deadline is '2026-11-21 06:00 Europe/Atlantis': this host does not know that zone, give an offset such as '+01:00'.",
-        ),
-    ],
-)
-def test_deadlines(text, message):
-    assert says(_residency_restore.check_options, test_residency_restore.options(deadline=text)) == message
 
 
 def test_deadline_is_over():
@@ -320,20 +200,12 @@ def test_deadline_is_over():
     ("jobs", "changed", "message"),
     [
         (
-            [job_row(state="running", snapshot="batch")],
-            {},
-            "Job 7 is restoring batch@3, and a cluster runs one job at a time: wait for it, or stop it with"
-            " SELECT residency_cancel(7).",
-        ),
-        (
             [job_row(state="running", snapshot=None, generation=None)],
             {},
             "Job 7 is restoring relations without a snapshot, and a cluster runs one job at a time: wait for it, or stop it with SELECT"
             " residency_cancel(7).",
         ),
-        ([job_row()], {"job": 7, "name": "batch"}, "Job 7 restores warm@3, not batch."),
         ([[], [{"job": 1}, {"job": 2}]], {"job": 9}, "Job 9 does not exist here; there is 1, 2."),
-        ([[], []], {"job": 9}, "Job 9 does not exist here; there is none at all."),
         (
             [job_row(state="running", settled=100)],
             {"wait_timeout": 1},
@@ -394,13 +266,6 @@ def test_patterns_that_choose_nothing():
     )
 
 
-def test_fallback_relations_that_do_not_exist():
-    session = test_residency_restore.server(jobs=[], segments=[], snapshots=[])
-    assert says(test_residency_restore.restore, session, fallback_relations=["passanger", "nothing"]) == (
-        "No relation here matches fallback_relations: passanger, nothing."
-    )
-
-
 def test_warnings():
     session = test_residency_restore.server(jobs=[], segments=[segment_row(1, 400, resident=400)])
     assert test_residency_restore.restore(session, databases=["postgres_air", "x*"])["warnings"] == [
@@ -415,50 +280,19 @@ def test_warnings():
 # --- info ---
 
 
-@pytest.mark.parametrize(
-    ("subset", "changed", "message"),
-    [
-        ([], {"limit": 0}, "limit is 0: it must be from 1 to 1000."),
-        ([], {"limit": 1001}, "limit is 1001: it must be from 1 to 1000."),
-        ([], {"min_residency": 101}, "min_residency is 101: it must be a percentage from 0 to 100."),
-        ([], {"wait_timeout": 0}, "wait_timeout is 0: it must be more than 0."),
-        ([], {"wait_sleep": -1}, "wait_sleep is -1: it must be more than 0."),
-        (
-            [],
-            {"wait": True},
-            "wait needs the option snapshot.",
-        ),
-        (["buffers"], {}, "subset buffers and relation must be used together."),
-        ([], {"relation": "a"}, "subset buffers and relation must be used together."),
-        ([], {"relations": [""]}, "relations has an empty pattern: remove it, or use '*' for all."),
-        ([], {"databases": [""]}, "databases has an empty pattern: remove it, or use '*' for all."),
-    ],
-)
-def test_options_of_info(subset, changed, message):
-    assert says(_residency_info.check_options, test_residency_info.options(*subset, **changed)) == message
-
-
-def test_info_of_nothing():
-    assert says(test_residency_info.look, test_residency_info.server(), test_residency_info.options("databases", databases=["x*", "y"])) == (
-        "No database matches x*, y; there are postgres_air, reporting."
-    )
-    session = Session(to_regclass=[{"oid": None}], current_database=[{"name": "postgres"}])
-    assert says(test_residency_info.look, session, test_residency_info.options("buffers", relation="passanger")) == (
-        "Relation 'passanger' does not exist in database postgres: spell it as in SQL, and set databases to its database."
-    )
-    chosen = test_residency_info.options("buffers", relation="passenger", databases=["postgres*"])
-    assert says(test_residency_info.look, session, chosen) == "databases must be the one database of relation 'passenger'."
+def test_info_without_a_data_directory():
     chosen = test_residency_info.options("capabilities", data_directory="/nowhere/at/all")
-    assert says(test_residency_info.look, session, chosen) == (
+    assert says(test_residency_info.look, Session(), chosen) == (
         "There is no /nowhere/at/all on this host: the subset capabilities must run on PostgreSQL's host, as its owner."
     )
 
 
 def test_waited_in_vain():
     session = test_residency_info.server(residency_snapshot_segments=[{"wanted": 100, "resident": 10, "gone": 0}])
-    assert says(test_residency_info.look, session, test_residency_info.options(snapshot="warm", wait=True)) == (
-        "warm@3: 10 % of 800 kB is resident after 1.0 s, less than min_residency of 90 %."
-    )
+    with pytest.raises(ResidencyError) as caught:
+        test_residency_info.look(session, test_residency_info.options(snapshot="warm", wait=True))
+    assert str(caught.value) == "warm@3: 10 % of 800 kB is resident after 1.0 s, less than min_residency of 90 %."
+    assert caught.value.result["reached"] is False and set(caught.value.result) == test_residency_info.KEYS
 
 
 # --- the data directory ---
@@ -534,4 +368,4 @@ def test_failures_have_the_keys_of_every_result():
     session = test_residency_restore.server(jobs=[job_row()], segments=[segment_row(1, 400, resident=300)])
     with pytest.raises(ResidencyError) as caught:
         test_residency_restore.restore(session)
-    assert set(caught.value.result) == set(_residency_restore.empty_result())
+    assert set(caught.value.result) == set(_residency_restore.empty_result()) and caught.value.result["reached"] is False

@@ -99,7 +99,7 @@ def test_names_of_a_snapshot():
 
 
 def test_a_snapshot_without_names_has_none():
-    """Which is not the same as names of databases that cannot be looked into."""
+    """Unlike a snapshot with names of databases that allow no connection."""
     assert _names.of_snapshot(Session(residency_snapshot_names=[]), "warm@3") is None
     names = _names.of_snapshot(Session(residency_snapshot_names=[database_row(7, "reporting", "closed")]), "warm@3")
     assert names.relations == {} and names.unnamed == {"reporting": "closed"}
@@ -171,7 +171,7 @@ def test_successors():
 
 
 def test_a_name_as_a_result_shows_it():
-    """What a result has of a name with a change of direction is a pattern that means it."""
+    """The escaped form that a result shows matches the name, too."""
     odd = relation('public."bidi\u202egpj"')
     for pattern in ('public."bidi\u202egpj"', 'public."bidi\\u202egpj"', "bidi\\u202egpj", "bidi*"):
         assert Patterns("relations", [pattern]).rank(odd) == 0, pattern

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How much is taken, on made-up trees of proc and sys; that it is really taken is the integration tests'."""
+"""Values of the limits, on made-up trees of proc and sys. The integration tests set real limits."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_cgroup_of_version_1(system):
 
 
 def test_what_the_kernel_held_for_the_pages_goes_with_them(system, monkeypatch):
-    """Which version 1 counts with the rest: the limit would leave so much more to the page cache."""
+    """Version 1 counts this memory with the rest: the limit would leave so much more to the page cache."""
     files = {"memory__limit_in_bytes": "9223372036854771712\n", "memory__kmem__usage_in_bytes": "%d\n" % (130 * MIB), "memory__stat": "total_rss 1048576\n"}
     limit = cgroup(system, **files)
     limit._postmaster = None
@@ -117,7 +117,7 @@ def test_a_unit_keeps_its_limit_when_its_cgroup_is_gone(tmp_path):
 
 @pytest.mark.parametrize("answers", [["1"], ["%d", "1"]], ids=["from the start", "when the limit is set"])
 def test_a_unit_that_is_not_this_servers(tmp_path, monkeypatch, answers):
-    """Whatever is named, and whenever it has become another's: a real process, and made-up answers of systemd."""
+    """Refused at any time before the limit is set. A real process, and made-up answers of systemd."""
     process = sleeper(str(tmp_path), give(tmp_path))
     calls = []
 

@@ -135,7 +135,7 @@ def test_folders_of_killed_runs_go(tmp_path):
 
 
 def test_pgbench_ends_with_the_module(tmp_path, monkeypatch):
-    """Whatever kills it: else the load goes on unseen, beside that of the next run."""
+    """Also if the module is killed: else the load goes on unseen, beside that of the next run."""
     name = program(tmp_path, "#!/bin/sh\necho $$ >%s/pid\nexec sleep 300\n" % tmp_path)
     monkeypatch.setattr(_pgbench, "_FASTER", str(tmp_path))
     group = _pgbench.Group([("SELECT 1;", 1)], 1, 0)

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a query may be, and what follows from counts. The counts themselves are the integration tests'."""
+"""Options, and figures from made-up counts. The integration tests have real counts."""
 
 from __future__ import annotations
 

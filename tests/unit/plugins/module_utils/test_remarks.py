@@ -84,7 +84,7 @@ def test_no_more_than_a_few_names():
 
 
 def test_what_is_missing_has_a_reason_always():
-    """Whatever the job says of a segment: the parts are the whole, and a sentence says each."""
+    """For every outcome of a segment, the parts add up to the missing blocks, and each has a remark."""
     reasons = (None, "over the memory budget", _residency.ENDED, _residency.RECLAIMED, "Input/output error", "the file was truncated")
     for resident, over, failed, reason, planned in itertools.product((0, 60, 99, 100), (0, 30, 200), (0, 20, 300), reasons, (True, False)):
         outcome = {(_residency.place_of(segment_row(1, 100)), "main", 0): outcome_row(16001, over_budget=over, failed=failed, reason=reason)}

@@ -82,13 +82,8 @@ def test_names_are_the_servers():
     names = _residency.name_places(places, session)
     assert names.relations[places[0]].name == "public.a"
     assert _residency.identity(places[1], names) == {
-        "database": "postgres_air",
-        "relation": "pg_toast.i",
-        "kind": "toast index",
-        "belongs_to": "public.b",
-        "database_oid": 6,
-        "tablespace": 1663,
-        "relfilenumber": 2,
+        "database": "postgres_air", "relation": "pg_toast.i", "kind": "toast index", "belongs_to": "public.b", "database_oid": 6,
+        "tablespace": 1663, "relfilenumber": 2,
     }
     assert _residency.label(_residency.identity(places[2], names)) == "relfilenumber 4 in closed"
     assert _residency.identity(places[3], names)["database"] is None

@@ -25,7 +25,7 @@ from ansible_collections.pgfleet.cache.tests.unit.plugins.module_utils.fakes imp
 
 
 def options(**changed):
-    """What the module gives its engine for a name alone."""
+    """The options of the engine when the module has only a name."""
     values = {option: one.get("default") for option, one in residency_restore.OPTIONS.items() if option not in residency_restore.LEASE}
     values.update(name="warm", wait_timeout=60, wait_sleep=0.01)
     values.update(changed)
@@ -38,7 +38,7 @@ BUDGET = {
 
 
 def server(jobs, segments, **more):
-    """What the engine asks, in the order in which the keys are looked for."""
+    """A session with answers to the engine's statements, in the order in which the keys are looked for."""
     return Session(
         residency_snapshot_segments=segments,
         residency_snapshot_names=more.get("names", []),
@@ -144,35 +144,9 @@ def test_another_hold(changed, asked, ends, check_mode):
     assert result["hold"]["job"] == (7 if ends and not check_mode else 6)
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("06:00", "hold_until is '06:00': it must be a date and time with a zone"),
-        ("2020-11-21 06:00Z", "hold_until 2020-11-21T06:00:00[+]00:00 was .* ago"),
-        ("2099-11-21 06:00Z", "hold_until is '2099-11-21 06:00Z': it must be within the next 7 days"),
-    ],
-)
-def test_until_when(value, message):
-    with pytest.raises(ResidencyError, match=message):
-        _residency_restore.check_options(options(hold_until=value))
-
-
-def test_everything_resident_starts_no_job():
-    session = server(jobs=[], segments=[segment_row(1, 400, resident=390, gone=10)])
-    result = restore(session)
-    assert not result["changed"] and result["reached"]
-    assert (result["job"], result["state"], result["queries"]) == (None, "done", [])
-
-
-def test_below_min_residency_names_the_coldest():
-    segments = [segment_row(1, 400, resident=300)]
-    session = server(jobs=[[], [job_row()]], segments=segments)
-    with pytest.raises(ResidencyError) as caught:
-        restore(session)
-    message = str(caught.value)
-    assert message.startswith("warm@3: 75 % of what still exists is resident, less than min_residency of 90 % (800 kB missing).")
-    assert "Coldest: relfilenumber 16001 in postgres_air (2.34 MB of 3.12 MB resident)." in message
-    assert caught.value.result["reached"] is False and caught.value.result["changed"]
+def test_hold_until_is_over():
+    with pytest.raises(ResidencyError, match=r"^hold_until 2020-11-21T06:00:00\+00:00 was .* ago"):
+        _residency_restore.check_options(options(hold_until="2020-11-21 06:00Z"))
 
 
 def test_the_gate_is_inclusive():
@@ -196,12 +170,6 @@ def test_what_was_loaded_and_how(job, end):
         job.get("io_class", "idle"), job.get("scheduler", "mq-deadline"), 524288)
 
 
-def test_too_much_is_gone():
-    session = server(jobs=[job_row()], segments=[segment_row(1, 400, resident=300, gone=100)])
-    with pytest.raises(ResidencyError, match=r"25 % of the snapshot is gone, more than max_gone of 20 %"):
-        restore(session)
-
-
 def test_what_did_not_fit_is_said_even_if_the_gate_holds():
     session = server(
         jobs=[job_row(over_budget=20)],
@@ -217,18 +185,6 @@ def test_what_did_not_fit_is_said_even_if_the_gate_holds():
     assert result["diff"]["after"] == "relfilenumber 16001 in postgres_air: 2.97 MB of 3.12 MB, 95 %\n"
 
 
-def test_failed_job_fails_whatever_is_resident():
-    session = server(jobs=[job_row(state="failed", message="disk on fire")], segments=[segment_row(1, 400, resident=400)])
-    with pytest.raises(ResidencyError, match=r"job 7 failed\. Job 7, failed: disk on fire\."):
-        restore(session)
-
-
-def test_job_of_another_snapshot():
-    session = server(jobs=[job_row(state="running", snapshot="batch")], segments=[])
-    with pytest.raises(ResidencyError, match="Job 7 is restoring batch@3"):
-        restore(session)
-
-
 def test_older_generation_is_another_snapshot():
     session = server(jobs=[job_row(state="running", generation=2)], segments=[])
     with pytest.raises(ResidencyError, match="Job 7 is restoring warm@2"):
@@ -238,12 +194,6 @@ def test_older_generation_is_another_snapshot():
 def test_named_job_brings_its_own_generation():
     session = server(jobs=[job_row(generation=2)], segments=[segment_row(1, 400, resident=400)])
     assert restore(session, job=7)["snapshot"] == "warm@2"
-
-
-def test_named_job_of_another_snapshot():
-    session = server(jobs=[job_row()], segments=[])
-    with pytest.raises(ResidencyError, match=r"Job 7 restores warm@3, not batch\."):
-        restore(session, job=7, name="batch")
 
 
 def test_how_the_job_is_to_go_about_it():
@@ -305,12 +255,6 @@ def test_way_to_the_server_is_lost():
     assert (caught.value.result["job"], caught.value.result["changed"]) == (7, True)
 
 
-def test_unknown_job():
-    session = server(jobs=[[], [{"job": 1}, {"job": 2}]], segments=[])
-    with pytest.raises(ResidencyError, match=r"Job 9 does not exist here; there is 1, 2\."):
-        restore(session, job=9)
-
-
 def test_no_wait_reports_progress():
     session = server(
         jobs=[[], [job_row(state="starting", loaded=0, settled=0, seconds=0.0)], [job_row(state="running", loaded=0, settled=0, seconds=0.0)]],
@@ -319,13 +263,6 @@ def test_no_wait_reports_progress():
     result = restore(session, wait=False)
     assert result["changed"] and result["state"] == "running"
     assert (result["reached"], result["residency"], result["progress"]) == (None, None, 0.0)
-
-
-def test_wait_ends_with_its_timeout():
-    session = server(jobs=[job_row(state="running", settled=100)], segments=[])
-    with pytest.raises(ResidencyError, match=r"Not finished within wait_timeout of 1\.0 s: Job 7 restores warm@3: 25 % of") as caught:
-        restore(session, wait_timeout=1)
-    assert caught.value.result["state"] == "running"
 
 
 def test_waiting_for_another_cluster_is_running():
@@ -337,7 +274,7 @@ def test_waiting_for_another_cluster_is_running():
 
 
 def test_for_whom_it_has_waited():
-    """What was seen of it while it lasted, here or by the task that has started the job."""
+    """The wait is reported if it was seen while it lasted, here or by the task that started the job."""
     segments = [segment_row(1, 400, resident=400)]
     message = 'waiting for the restore of "/data" (PID 5) since 2026-11-22 03:00:00 UTC'
     waiting = job_row(state="waiting", settled=0, message=message, started=1000.0, seconds=3.0)
@@ -411,11 +348,6 @@ def test_check_mode_starts_nothing():
         "85.71 % of what still exists would be resident then, less than min_residency of 90 %: the real run would fail."
     )
     assert len(result["queries"]) == 1
-
-
-def test_check_mode_with_everything_resident():
-    session = server(jobs=[], segments=[segment_row(1, 400, resident=400)])
-    assert not restore(session, check_mode=True)["changed"]
 
 
 def test_check_mode_does_not_wait_for_a_running_job():
@@ -548,10 +480,3 @@ def test_deadline_is_the_jobs_time_limit_and_is_judged_beforehand():
     assert result["expected_seconds"] == 120.0
     assert "the rate of jobs 4, 5" in result["warnings"][0]
     assert "too long for the deadline in 30 s" in result["warnings"][0] or "in 29 s" in result["warnings"][0]
-
-
-def test_every_path_has_the_same_keys():
-    keys = set(_residency_restore.empty_result()) | {"msg"}
-    assert set(restore(server(jobs=[job_row()], segments=[segment_row(1, 400, resident=400)]))) == keys
-    assert set(restore(server(jobs=[], segments=[segment_row(1, 400)]), check_mode=True)) == keys
-    assert set(restore(server(jobs=[job_row(state="running")], segments=[]), wait=False)) == keys

@@ -63,7 +63,7 @@ def test_several_kinds(machine, monkeypatch):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_limits(machine, monkeypatch, version):
-    """Of the cgroup and of those above it, the tightest; not of other devices."""
+    """The tightest limit of the cgroup and those above it, without other devices."""
     machine.disk("sda", "8:0", queue__rotational="1")
     machine.partition("sda1", "8:1", "sda")
     machine.mount("8:1", "/data", "ext4", "/dev/sda1")

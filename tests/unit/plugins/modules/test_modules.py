@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What belongs to a module besides its file, as the table of tasks in CONTRIBUTING.md has it."""
+"""The files that belong to a module, as the table in CONTRIBUTING.md lists them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def imported(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_an_engine_of_its_name(name):
-    """What runs on the controller alone is an action plugin."""
+    """A module that runs on the controller alone has an action plugin instead."""
     engine = "plugins/action/%s.py" if name in ON_THE_CONTROLLER else "plugins/module_utils/_%s.py"
     assert os.path.exists(os.path.join(ROOT, engine % name))
 

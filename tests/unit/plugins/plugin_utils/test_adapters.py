@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which adapter does what, for whom, and how a server is named."""
+"""The choice of adapters and their places, and the names of servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VARIABLES = {"cache_restart_traffic": ["pgbouncer", "/t.yml", "haproxy"], "cache
 
 @pytest.mark.parametrize("contract", sorted(STEPS))
 def test_each_does_every_step(contract):
-    """What a directory lacks is a step that cannot be done when it is needed."""
+    """Each directory has a task file for each step."""
     assert {"service": "systemd", "traffic": "haproxy"}[contract] in kinds(contract) and OWN_TASKS not in kinds(contract)
     for kind in (*kinds(contract), __file__):  # which is a file, if not of tasks
         for step in STEPS[contract]:
@@ -88,7 +88,7 @@ def test_what_look_has_seen():
 
 
 def test_forgets():
-    """Of those that send the host traffic, and no others."""
+    """Only proxies that send the host traffic are named."""
     ways = _adapters.ways(VARIABLES, "db1")
     assert _adapters.forgets(ways, {"haproxy": [dict(HAPROXY, out=False)]}) == " (a reload of HAProxy loses the state without server-state-file)"
     assert _adapters.forgets(ways, {"haproxy": [dict(HAPROXY, out=True)]}) == _adapters.forgets(ways, {}) == ""

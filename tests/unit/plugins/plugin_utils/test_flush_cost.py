@@ -22,7 +22,7 @@ def close(value, expected):
 
 
 def test_the_published_figures():
-    """What an analysis of the raw files gives: about 1.0 below 16 MB, 1.18 to 1.38 above, and a dry scan ten times cheaper than 0.01."""
+    """The results of an analysis of the raw files: about 1.0 below 16 MB, 1.18 to 1.38 above, and a dry scan ten times cheaper than 0.01."""
     fitted = _flush_cost.fit({"measurements": published_flush_cost.measurements()})
     small, middle, large = fitted["classes"]
     assert [one["name"] for one in fitted["classes"]] == ["below 16 MB", "16 to 256 MB", "above 256 MB"]
@@ -100,13 +100,9 @@ def test_one_size():
 
 
 @pytest.mark.parametrize("harm", [
-    lambda one: one.pop("written"), lambda one: one["microseconds"].pop("read"), lambda one: one["microseconds"]["read"].update(values=[]),
-    lambda one: one["microseconds"]["read"].update(values="12"), lambda one: one["microseconds"]["write"]["values"].pop(),
+    lambda one: one.pop("written"), lambda one: one["microseconds"]["read"].update(values=[]), lambda one: one["microseconds"]["write"]["values"].pop(),
     lambda one: one["microseconds"]["read"].update(values=[0.0] * 30), lambda one: one["microseconds"]["read"].update(values=["x"] * 30),
-    lambda one: one.update(blocks="many"), lambda one: one.update(blocks=512), lambda one: one.update(blocks=-5), lambda one: one.update(blocks=1e17),
-    lambda one: one.update(written=1e-300), lambda one: one.update(buffers=-100), lambda one: one.update(buffers=10**400),
-    lambda one: one["microseconds"]["read"].update(values=[1e-300] * 30), lambda one: one["microseconds"]["write"].update(values=[-5.0] * 30),
-    lambda one: one["microseconds"]["write"].update(values=[9e17] * 30), lambda one: one["microseconds"].update(read=7),
+    lambda one: one.update(blocks="many"), lambda one: one.update(blocks=512), lambda one: one["microseconds"].update(read=7),
     lambda one: [phase.update(values=[1.0] * 1001) for phase in one["microseconds"].values()],
 ])
 def test_what_is_no_measurement(harm):
@@ -116,8 +112,7 @@ def test_what_is_no_measurement(harm):
         _flush_cost.fit(data)
 
 
-@pytest.mark.parametrize("measurements", [5, "abc", {"a": 1}, [1], made(iterations=1, sizes=range(128, 229))["measurements"]],
-                         ids=["number", "text", "dictionary", "list of numbers", "101 sizes"])
+@pytest.mark.parametrize("measurements", [5, [1], made(iterations=1, sizes=range(128, 229))["measurements"]], ids=["number", "list of numbers", "101 sizes"])
 def test_what_are_no_measurements(measurements):
     """A million of them would take all memory of the controller."""
     with pytest.raises(AnsibleFilterError, match=r": these are not results of temp_buffer_cost\.$"):

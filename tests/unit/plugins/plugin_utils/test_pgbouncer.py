@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the adapter pgbouncer tells its poolers, and makes of their answers."""
+"""The commands of the adapter pgbouncer, and the answers of poolers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_not_paused():
 
 
 def test_not_resumed():
-    """Who was not paused goes on."""
+    """A pooler that was not paused goes on."""
     assert pgbouncer_not_resumed([{"rc": 0}, {"rc": 1, "stderr": "ERROR: database shop is not paused"}], [PLACE, PLACE], "db1") == ""
     said = pgbouncer_not_resumed([{"rc": 1, "stderr": "no"}], [PLACE], "db1")
     assert said.startswith("pgbouncer on lb1 was paused for the restart of db1 and could not be resumed: no.")
