@@ -34,27 +34,32 @@ _MOST = 300  # characters of a text of the server's
 
 def check(session: Session, host: str, answer: Mapping[str, Any]) -> None:
     """Raise ResidencyError with file, line and remedy if PostgreSQL would not start again. ``answer`` is _restart_info's."""
-    files = Files(answer["data_directory"])
+    files = Files(answer["data_directory"], session.only_row("SELECT pg_catalog.current_setting('config_file') AS path")["path"])
     for wrong in (_settings, _rules, _certificates, _libraries, _lower_than_the_primary):
         why = wrong(session, files, answer)
         if why:
             raise ResidencyError("PostgreSQL on %s would not start again: %s" % (host, why))
+    maps = _maps(session, answer)
+    if maps:
+        raise ResidencyError("After a restart of PostgreSQL on %s, nobody could log in by the maps of its users: %s" % (host, maps))
 
 
 class Files:
     """The settings of the next start."""
 
-    def __init__(self, data_directory: str) -> None:
+    def __init__(self, data_directory: str, config_file: str) -> None:
         self.data_directory = data_directory
         path = os.path.join(data_directory, "postmaster.opts")
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as file:
                 self._program, *words = shlex.split(file.read(1 << 16))
         except (OSError, ValueError) as error:
-            raise ResidencyError("%s, which has PostgreSQL's start command, cannot be read: %s." % (path, error)) from None
+            raise ResidencyError("%s, which has PostgreSQL's start command, cannot be read: %s." % (printable(path, _MOST), printable(error, _MOST))) from None
         if "-D" in words:
             at = words.index("-D")
             del words[at : at + 2]
+        if not any("config_file=" in word for word in words):  # -D may name the directory of the configuration, or PGDATA
+            words += ["-c", "config_file=" + config_file]
         self._arguments = ["-D", data_directory, *words]
 
     def call(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -66,7 +71,7 @@ class Files:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT, cwd="/", check=False,
                 encoding="utf-8", errors="replace", env=dict(os.environ, LC_ALL="C"))
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise ResidencyError("%s cannot be run: %s." % (shlex.join(command), error)) from None
+            raise ResidencyError("%s cannot be run: %s." % (printable(command[0], _MOST), printable(error, _MOST))) from None
 
     def setting(self, name: str) -> str:
         """The value of a setting after the next start, in its base unit where it has one."""
@@ -92,16 +97,22 @@ def _settings(session: Session, files: Files, dummy: Any) -> str:
 
 
 def _rules(session: Session, dummy: Files, answer: Mapping[str, Any]) -> str:
-    """pg_hba.conf ends a start; with a fault in pg_ident.conf the server starts, but nobody logs in by its maps."""
-    views = {"pg_hba_file_rules": "hba_file", "pg_ident_file_mappings": "ident_file"}
-    for view, setting in views.items():
-        if view == "pg_ident_file_mappings" and answer["version_num"] < 150000:
-            continue
-        file = "file_name" if answer["version_num"] >= 160000 else "current_setting('%s')" % setting
-        for row in session.rows(
-                "SELECT %s || ' line ' || line_number AS place, error FROM pg_catalog.%s WHERE error IS NOT NULL ORDER BY line_number LIMIT 1"
-                % (file, view), None):
-            return "%s: %s. Correct it first." % (printable(row["place"], _MOST), printable(row["error"], _MOST))
+    return _fault(session, "pg_hba_file_rules", "hba_file", answer)
+
+
+def _maps(session: Session, answer: Mapping[str, Any]) -> str:
+    """With a fault in pg_ident.conf the server starts, but without any map."""
+    return _fault(session, "pg_ident_file_mappings", "ident_file", answer) if answer["version_num"] >= 150000 else ""
+
+
+def _fault(session: Session, view: str, setting: str, answer: Mapping[str, Any]) -> str:
+    file = "file_name" if answer["version_num"] >= 160000 else "pg_catalog.current_setting('%s')" % setting
+    # a line that is only never used, such as hostssl without ssl, has an error too, but also a type
+    unread = "type IS NULL" if view == "pg_hba_file_rules" else "map_name IS NULL"
+    for row in session.rows(
+            "SELECT %s || ' line ' || line_number AS place, error FROM pg_catalog.%s WHERE error IS NOT NULL AND %s ORDER BY line_number LIMIT 1"
+            % (file, view, unread), None):
+        return "%s: %s. Correct it first." % (printable(row["place"], _MOST), printable(row["error"], _MOST))
     return ""
 
 
@@ -140,6 +151,8 @@ def _lower_than_the_primary(dummy: Session, files: Files, answer: Mapping[str, A
     if not answer["in_recovery"] or files.setting("hot_standby") != "on":
         return ""
     control = files.call("pg_controldata", files.data_directory)
+    if control.returncode:
+        raise ResidencyError("pg_controldata failed: %s" % printable(control.stderr.strip(), _MOST))
     replayed: Dict[str, int] = {name: int(value) for name, value in re.findall(r"^(\w+) setting: +(\d+)$", control.stdout, re.MULTILINE)}
     less: List[str] = []
     for name, known in _NOT_LESS.items():

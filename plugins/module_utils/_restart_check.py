@@ -50,7 +50,8 @@ def check(connect: Callable[[], Session], host: str, database: str, answer: Mapp
     debt = answer["kept"]["debt"] if _states.owes(answer["kept"], answer["started"]) else {}
     with closing(connect()) as session:
         attach_extension(session)
-        _next_start.check(session, host, answer)
+        if answer["steps"]["restart"]:
+            _next_start.check(session, host, answer)
         if debt:
             _check_debt(session, host, debt)
         snapshot = _residency_snapshot.take(session, wanted["snapshot"], _residency_snapshot.KEEP, False, check_mode=True)

@@ -109,7 +109,7 @@ def last_words(logs: Sequence[str]) -> str:
     stops = [number for number, line in enumerate(lines) if line.endswith("database system is shut down")]
     if stops and stops[-1] + 1 < len(lines):
         lines = lines[stops[-1] + 1 :]  # of the start, and not of the stop before it
-    failures = [line for line in lines if re.search(r"\b(FATAL|PANIC|ERROR|could not)\b", line)]
+    failures = [line for line in lines if re.search(r"\b(FATAL|PANIC|could not)\b", line)]
     return "Its log %s ends with: %s" % (printable(path, 300), " / ".join(printable(line.strip(), 300) for line in (failures or lines)[-3:]))
 
 

@@ -22,6 +22,15 @@ def thin(snapshot: Mapping[str, Any]) -> List[str]:
     return ["The snapshot before the restart is thin: only %s were cached." % bytes_to_human(snapshot["wanted"] * 8192)]
 
 
+ORDER = (
+    "snapshot", "may_go_out", "still_out", "out", "stop", "paused", "server", "restarted", "restore_only", "replay", "may_go_in", "in", "gate", "back")
+
+
+def in_order(lists: Sequence[Sequence[str]]) -> List[str]:
+    """What any of several hosts has left (files()), in the order that each of them needs."""
+    return [name for name in ORDER if any(name in files for files in lists)]
+
+
 def files(record: Mapping[str, Any], way: Mapping[str, bool], standby: bool, goes_out: bool, pooled: bool) -> List[str]:
     """The task files that are left for a host, in their order, without ``.yml``.
 

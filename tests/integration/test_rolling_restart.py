@@ -196,6 +196,24 @@ def test_a_failed_gate_and_its_resume(fleet, clusters):
     assert all(fleet.kept(name)["finished"] for name in NAMES)
 
 
+def test_a_batch_of_hosts_that_have_different_steps_left(fleet, clusters):
+    """db2 is out, restarted and cold; db3 is as it was. Each takes its own steps, in its own order."""
+    for one in clusters.values():
+        warm(one)
+    steer = fleet.write("steer.yml", "- name: Steer {{ pgfleet_traffic_step }}\n  ansible.builtin.debug: {msg: '{{ inventory_hostname }}'}\n")
+    steered = {"cache_restart_traffic": [steer], "cache_restart_min_standbys": 0, "cache_restart_primary": "skip"}
+    output, status = fleet.run(per_host={"db2": {"cache_warmup_budget": "1MB"}}, **steered)
+    assert status != 0 and fleet.kept("db2")["out"] and fleet.kept("db3")["state"] == "planned", output
+    between = fleet.started()
+    output, status = fleet.run(cache_restart_serial=2, **steered)
+    assert status == 0, output
+    after = fleet.started()
+    assert after["db2"] == between["db2"] and after["db3"] != between["db3"]
+    for name in ("db2", "db3"):
+        kept = fleet.kept(name)
+        assert kept["state"] == "done" and not kept["out"] and is_restored(clusters[name], kept), name
+
+
 @thorough
 def test_warn_lets_a_cold_host_through(fleet, clusters):
     for one in clusters.values():

@@ -97,6 +97,7 @@ def test_only_what_is_recorded_is_served():
 def test_files(record, way, standby, goes_out, files):
     steps = {name: name in way.split() for name in ("save", "restart", "restore", "again")}
     assert _steps.files(record, steps, standby, goes_out, pooled=not standby) == files.split()
+    assert _steps.in_order([[], files.split()]) == files.split(), "the order that all hosts of a batch have"
 
 
 # Which variable has the places of each step that changes traffic
