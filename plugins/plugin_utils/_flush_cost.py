@@ -49,7 +49,7 @@ class Size:
         self.blocks, self.allocated, self.written = (measurement[key] for key in ("blocks", "buffers", "written"))
         phases = ("write", "dry_write", "read", "random_read", "random_write")
         self.values = {phase: list(map(float, measurement["microseconds"][phase]["values"])) for phase in phases}
-        if not min(self.blocks, self.allocated, self.written, min(self.values["read"])) > 0 or len(set(map(len, self.values.values()))) != 1:
+        if not min(self.blocks, self.allocated, self.written, *self.values["read"]) > 0 or len(set(map(len, self.values.values()))) != 1:
             raise ValueError("incomplete")
 
     def iterations(self) -> int:

@@ -12,9 +12,22 @@ from contextlib import contextmanager
 
 import pytest
 from cluster import thorough
-from test_rolling_restart import clusters, fleet, row, says  # noqa: F401
+from test_rolling_restart import Fleet, primary_and_standbys, row, says
 
 CONF, HBA, IDENT = "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"
+
+
+@pytest.fixture(scope="module")
+def clusters(machine, cluster):
+    return primary_and_standbys(machine, "next")
+
+
+@pytest.fixture
+def fleet(ansible, clusters, machine):
+    fleet = Fleet(ansible, clusters, machine.directory)
+    fleet.forget()
+    yield fleet
+    fleet.forget()
 
 
 @contextmanager
@@ -32,7 +45,7 @@ def added(one, name, text):
             file.write(before)
 
 
-def test_each_fault_is_named_before_anything_is_stopped(fleet, clusters):  # noqa: F811
+def test_each_fault_is_named_before_anything_is_stopped(fleet, clusters):
     before = fleet.started()
     with added(clusters["db1"], CONF, "shared_buffers = 128XB") as (conf, line), \
             added(clusters["db2"], CONF, "max_connections = 20\nmax_wal_senders = 5"), added(clusters["db3"], HBA, "local all all nonsense") as (hba, at):
@@ -44,7 +57,7 @@ def test_each_fault_is_named_before_anything_is_stopped(fleet, clusters):  # noq
     says(output, 'PostgreSQL on db3 would not start again: %s line %d: invalid authentication method "nonsense". Correct it first.' % (hba, at))
 
 
-def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):  # noqa: F811
+def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):
     broken = fleet.write("broken.yml", """
 - name: Break it between stop and start
   ansible.builtin.shell: |
@@ -76,7 +89,7 @@ def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):  # n
      "others than its owner have access to /etc/hostname (ssl_key_file), which the server refuses: run chmod 0600 on it."),
     (IDENT, "map /( x", "*pg_ident.conf line *: invalid regular expression"),
 ], ids=["syntax", "library", "certificate", "key", "ident"])
-def test_siblings(fleet, clusters, name, text, message):  # noqa: F811
+def test_siblings(fleet, clusters, name, text, message):
     before = fleet.started()
     with added(clusters["db1"], name, text):
         output, status = fleet.run()
@@ -86,7 +99,7 @@ def test_siblings(fleet, clusters, name, text, message):  # noqa: F811
 
 
 @thorough
-def test_a_standby_that_is_late_by_design(fleet, clusters):  # noqa: F811
+def test_a_standby_that_is_late_by_design(fleet, clusters):
     """It would never catch up: said at once, and not after cache_restart_replay_timeout."""
     late, primary = clusters["db3"], clusters["db1"]
     try:
@@ -105,7 +118,7 @@ def test_a_standby_that_is_late_by_design(fleet, clusters):  # noqa: F811
 
 
 @thorough
-def test_the_primary_first(fleet, clusters):  # noqa: F811
+def test_the_primary_first(fleet, clusters):
     """The order that works: the primary takes the lower value, its standbys replay that, and may have it too."""
     lower = "max_connections = 50"
     with added(clusters["db1"], CONF, lower), added(clusters["db2"], CONF, lower), added(clusters["db3"], CONF, lower):
