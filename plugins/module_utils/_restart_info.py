@@ -91,7 +91,7 @@ def _logs(pid: int, data_directory: str, collected: Optional[str]) -> List[str]:
 
 
 def last_words(logs: Sequence[str]) -> str:
-    """Of the log that was written last: its last lines that tell of a failure, else its last lines; empty if there is none."""
+    """A sentence with the last lines of the newest log: those that tell of a failure, if there are any. Empty without a log."""
     newest = []
     for path in logs:
         with suppress(OSError):

@@ -40,8 +40,8 @@ GRACE = 15
 ALWAYS = {"57P01", "57P02", "57P03", "57014", "53300", "08006", "08003", "08000", "08001"}
 # what a standby's replay does to its clients
 ON_STANDBY = {"40001", "40P01", "57P04"}
-# our background workers' own
-OF_WORKERS = {"57P01", "57P02", "57014", "40001", "40P01", "57P04", "3D000"}
+# our background workers' own; they wait 2 s for a lock, and end then
+OF_WORKERS = {"55P03", "57P01", "57P02", "57014", "40001", "40P01", "57P04", "3D000"}
 
 # severity, SQLSTATE and message of a line of the log; log_error_verbosity is verbose
 LINE = re.compile(r"^\S+ \S+ \S+ \[(\d+)\] <([^>]*)> ([A-Z]+):  (?:([0-9A-Z]{5}): )?(.*)")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 from cluster import thorough
-from test_rolling_restart import Fleet, primary_and_standbys, row, says
+from test_rolling_restart import fresh, primary_and_standbys, row, says
 
 CONF, HBA, IDENT = "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"
 
@@ -24,10 +24,7 @@ def clusters(machine, cluster):
 
 @pytest.fixture
 def fleet(ansible, clusters, machine):
-    fleet = Fleet(ansible, clusters, machine.directory)
-    fleet.forget()
-    yield fleet
-    fleet.forget()
+    yield from fresh(ansible, clusters, machine)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ import time
 
 import pytest
 from cluster import heart, quick, run, thorough
-from test_rolling_restart import Fleet, is_restored, primary_and_standbys, resident, row, says, warm
+from test_rolling_restart import fresh, is_restored, primary_and_standbys, resident, row, says, warm
 
 GENERATIONS = "SELECT string_agg(generation::text, ',' ORDER BY generation) FROM residency_snapshots() WHERE name = 'restart'"
 ROLL = "pgfleet.cache.rolling_restart"
@@ -38,10 +38,7 @@ def clusters(machine, cluster):
 
 @pytest.fixture
 def fleet(ansible, clusters, machine):
-    fleet = Fleet(ansible, clusters, machine.directory)
-    fleet.forget()
-    yield fleet
-    fleet.forget()
+    yield from fresh(ansible, clusters, machine)
 
 
 @pytest.fixture
@@ -444,3 +441,25 @@ def test_no_connection_is_left(fleet, clusters):
     says(output, "db3 does not answer: Cannot connect to PostgreSQL: *too many clients already*")
     wait_for(lambda: "too many" not in run(*asked, user="postgres", check=False))
     assert fleet.started() == before
+
+
+def test_a_host_that_is_lost_in_a_task_of_the_user(fleet, clusters):
+    """Ansible takes it out of the play, past every rescue: it is named all the same, and no other host is begun. The next run goes on with it."""
+    steer = fleet.write("lost.yml", """
+- name: Steer {{ pgfleet_traffic_step }}
+  ansible.builtin.command: 'true'
+  changed_when: true
+  vars:
+    ansible_connection: "{{ 'ssh' if lost | default(false) else 'local' }}"
+    ansible_host: 127.0.0.1
+    ansible_port: 1
+""")
+    steered = {"cache_restart_traffic": [steer], "cache_restart_min_standbys": 0, "cache_restart_primary": "skip"}
+    before = fleet.started()
+    output, status = fleet.run(per_host={"db2": {"lost": True}}, **steered)
+    assert status != 0 and fleet.started() == before, output
+    assert "lost during the run" in row(output, "db2") and "failed" in row(output, "db2"), output
+    assert "1 of 3 hosts failed: db2. The table shows why." in output
+    output, status = fleet.run(**steered)
+    assert status == 0, output
+    assert all(fleet.kept(name)["state"] == "done" for name in ("db2", "db3"))

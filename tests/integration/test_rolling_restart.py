@@ -107,6 +107,14 @@ def primary_and_standbys(machine, prefix):
     return {"db1": primary, "db2": machine(prefix + "2", primary), "db3": machine(prefix + "3", primary)}
 
 
+def fresh(ansible, clusters, machine):
+    """For a fixture: the fleet, of which no record is kept before and after a test."""
+    fleet = Fleet(ansible, clusters, machine.directory)
+    fleet.forget()
+    yield fleet
+    fleet.forget()
+
+
 @pytest.fixture(scope="module")
 def clusters(machine, cluster):
     return primary_and_standbys(machine, "db")
@@ -114,10 +122,7 @@ def clusters(machine, cluster):
 
 @pytest.fixture
 def fleet(ansible, clusters, machine):
-    fleet = Fleet(ansible, clusters, machine.directory)
-    fleet.forget()
-    yield fleet
-    fleet.forget()
+    yield from fresh(ansible, clusters, machine)
 
 
 def row(output, name):
