@@ -154,7 +154,8 @@ cmp_ok(job($node, $job, 'reclaimed') - $before, '>=', 0.5 * 16, 'the blocks are 
 is(job($node, $job, 'brought_back BETWEEN reclaimed - 2 AND reclaimed'), 't', 'and as brought back') or diag(job($node, $job, '*'));
 is(job($node, $job, 'reclaim_rate BETWEEN 8192 AND 60 * 8192 * reclaimed'), 't', 'with a rate') or diag(job($node, $job, '*'));
 is(job($node, $job, SUMS), 't', 'the sums still hold');
-is(job($node, $job, "message IS NULL"), 't', 'it has nothing to complain of') or diag(job($node, $job, 'message'));
+like(job($node, $job, "coalesce(message, '')"), qr/^(?:most of what was brought back was reclaimed again.*)?$/,
+	'it has nothing to complain of but the kernel');
 
 # --- eviction on request
 my $began = time;
