@@ -409,6 +409,33 @@ host_turn_take(HostTurn *turn, int foreign_wait)
 }
 
 void
+host_turn_keep(HostTurn *turn)
+{
+	struct stat st;
+	int			fd;
+
+	if (!turn->taken || fstat(turn->fd, &st) != 0 || st.st_nlink > 0)
+		return;
+	fd = open_own(".lock", 0600);
+	if (fd >= 0 && lock_byte(fd, LOCK_TURN))
+	{
+		close(turn->fd);
+		turn->fd = fd;
+		change_ledger(claim, turn);
+		return;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (unusable[0] == '\0')
+	{
+		snprintf(unusable, sizeof(unusable), SHM "/" LEDGER_NAME "%u.lock", (unsigned) geteuid());
+		ereport(LOG,
+				(errmsg("ledger file \"%s\" was removed during a restore", unusable),
+				 errdetail("Another restore runs at the same time.")));
+	}
+}
+
+void
 host_turn_end(HostTurn *turn)
 {
 	bool		taken = turn->taken;

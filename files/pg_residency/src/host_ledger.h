@@ -43,6 +43,13 @@ extern bool host_turn_take(HostTurn *turn, int foreign_wait);
 /* The file that could not be used, so that nothing is coordinated; NULL: none so far. */
 extern const char *host_unusable_file(void);
 
+/*
+ * Takes the turn again if the lock's file was removed meanwhile: by hand, or by logind's RemoveIPC,
+ * which removes what an ordinary user has in /dev/shm when the last session ends.  To be called
+ * often while the turn is taken.
+ */
+extern void host_turn_keep(HostTurn *turn);
+
 /* Releases the turn or withdraws the claim. */
 extern void host_turn_end(HostTurn *turn);
 

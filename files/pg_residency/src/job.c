@@ -64,6 +64,7 @@ run_wait(void *arg, long microseconds)
 		sleep_or_wake(microseconds, run->wait_event);
 	if (run->hold != NULL)
 		stop = hold_answer(run);
+	host_turn_keep(&run->turn);
 	now = monotonic_milliseconds();
 	allowance_adapt(&run->control.allowance,
 					run->job.total.loaded + run->job.arriving + run->arrived);

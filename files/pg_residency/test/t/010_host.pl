@@ -8,7 +8,7 @@ use lib "$FindBin::RealBin/..";
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
-use ResidencyTest;
+use ResidencyTest qw(:DEFAULT until_true);
 use Test::More;
 use Time::HiRes qw(time);
 
@@ -108,6 +108,26 @@ for my $place ($file, $lock)
 unlink $victim, $file, $lock;
 restored('after that');
 is(mode($file), "644, 1 link, user $<", 'and the file is made again');
-is(signals($node), '', 'no process ended by a signal');
-$node->stop;
+
+# --- both removed while a restore has the turn: the next one still waits
+my $other = PostgreSQL::Test::Cluster->new('other');
+$other->init;
+$other->append_conf('postgresql.conf', "shared_buffers = 1MB\nautovacuum = off\n");
+$other->start;
+$other->safe_psql('postgres', 'CREATE EXTENSION pg_residency; ' . wide_table('wide', 2000) . "CHECKPOINT; SELECT residency_snapshot('warm')");
+$_->safe_psql('postgres', "SELECT residency_evict('wide')") for ($node, $other);
+my $first = $node->safe_psql('postgres', q(SELECT residency_restore_start('warm', '{"rate": 500000}')));
+$node->poll_query_until('postgres', "SELECT state = 'running' FROM residency_jobs WHERE job = $first") or die 'it does not run';
+unlink($file, $lock) == 2 or die "unlink: $!";
+until_true('the one that has the turn makes the files again', sub { -e $file && -e $lock });
+my $second = $other->safe_psql('postgres', "SELECT residency_restore_start('warm')");
+$other->poll_query_until('postgres', "SELECT state <> 'starting' FROM residency_jobs WHERE job = $second") or die 'it does not start';
+is(job($other, $second, 'state'), 'waiting', 'the other one waits');
+like(job($other, $second, 'message'), qr/waiting for the restore of ".*_host_data/, 'and knows for whom');
+is(job($node, $first, 'state'), 'running', 'which still runs');
+$node->safe_psql('postgres', "SELECT residency_cancel($first)");
+$other->poll_query_until('postgres', "SELECT state = 'done' FROM residency_jobs WHERE job = $second") or die 'it has no turn';
+ok(1, 'then it has its turn');
+is(signals($_), '', 'no process ended by a signal') for ($node, $other);
+$_->stop for ($node, $other);
 done_testing();
