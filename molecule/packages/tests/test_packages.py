@@ -70,6 +70,12 @@ def test_all_methods_give_the_same_rights(name):
     )
 
 
+def test_an_installation_does_not_restart_the_server():
+    """Although needrestart, in its automatic mode, would do it after each installation of a package."""
+    assert "NEEDRESTART-SVC: postgresql@15-main.service" in output("old-a", "needrestart -b -l -r l").splitlines()
+    assert sql("old-a", "SELECT pg_postmaster_start_time()") == left_by("old-a", "started")
+
+
 def test_all_databases_have_it_where_that_was_asked_for():
     assert sql("new", "SELECT residency_version()", database="sales") == VERSION
     assert sql("mid", "SELECT count(*) FROM pg_extension WHERE extname = 'pg_residency'", database="sales") == "0"
