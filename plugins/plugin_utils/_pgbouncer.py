@@ -17,7 +17,12 @@ TIMED_OUT = (124, 137)  # timeout(1): ended, and killed
 
 
 def pgbouncer_console(place: Mapping[str, Any], command: str, seconds: Any) -> List[str]:
-    """The command line that sends a command to the console of a place, and gives up after this time: psql itself waits for ever."""
+    """The command line that sends a command to the console of a place, and gives up after this time: psql itself waits for ever.
+
+    PAUSE and RESUME are for the database of the place, or for all if it names none.
+    """
+    if command in ("PAUSE", "RESUME") and place["database"]:
+        command += ' "%s"' % place["database"].replace('"', '""')
     return [
         "timeout", "--kill-after=5", str(seconds),
         "psql", "--no-psqlrc", "--csv", "--host=%s" % place["socket"], "--port=%s" % place["port"], "--username=%s" % place["user"],
@@ -45,22 +50,50 @@ def pgbouncer_unfit(seen: Sequence[Mapping[str, Any]]) -> str:
                 "pgbouncer on %s does not answer at port %s: %s. Its console needs psql on that host and a user in admin_users; set its address in"
                 " cache_restart_pgbouncer." % (place["host"], place["port"], place["error"]))
         if place["database"] and place["database"] not in place["databases"]:
-            return "pgbouncer on %s has no database %s; it has %s. Correct cache_restart_pgbouncer." % (
-                place["host"], place["database"], printable(", ".join(place["databases"])))
+            return (
+                "pgbouncer on %s has no database %s; it has %s. Correct cache_restart_pgbouncer. (A database of the entry * is there once a client has"
+                " used it.)" % (place["host"], place["database"], printable(", ".join(place["databases"]))))
         if place["out"]:
             return "pgbouncer on %s has database %s paused already, which this playbook did not do and would undo. Resume it first." % (
                 place["host"], place["database"])
     return ""
 
 
-def pgbouncer_not_paused(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], seconds: Any) -> str:
-    """The reason why the restart cannot start; "already paused" is no error."""
+def pgbouncer_processes(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]]) -> str:
+    """Why a pause would not hold all clients: several processes share a port (so_reuseport), and a console is one process's.
+
+    ``results`` are ss's lists of the sockets that listen at the port of each place; without ss, nothing is known.
+    """
     for place, answer in zip(places, results):
-        if answer.get("rc", 1) != 0 and "already" not in str(answer.get("stderr") or ""):
+        addresses = [line.split()[3] for line in str(answer.get("stdout") or "").splitlines() if len(line.split()) > 3]
+        processes = max(map(addresses.count, addresses), default=0)
+        named = sum(1 for other in places if (other["host"], other["port"]) == (place["host"], place["port"]))
+        if answer.get("rc", 1) == 0 and processes > named:
+            return (
+                "%d processes of pgbouncer on %s share port %s, and a pause is for one: list each in cache_restart_pgbouncer, with its own socket"
+                " directory (it has %d)." % (processes, place["host"], place["port"], named))
+    return ""
+
+
+def pgbouncer_not_paused(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], seconds: Any) -> str:
+    """The reason why the restart cannot start."""
+    for place, answer in zip(places, results):
+        if _is_paused_by_others(answer):
+            return "pgbouncer on %s is paused by somebody else, so nothing was restarted. Resume it first." % place["host"]
+        if answer.get("rc", 1) != 0:
             slow = "transactions ran longer than cache_restart_pause_timeout (%s s)" % seconds
             return "pgbouncer on %s could not be paused, so nothing was restarted: %s." % (
                 place["host"], slow if answer.get("rc") in TIMED_OUT else _said(answer))
     return ""
+
+
+def pgbouncer_not_ours(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
+    """The places that somebody else has paused, which are not resumed."""
+    return [place for place, answer in zip(places, results) if _is_paused_by_others(answer)]
+
+
+def _is_paused_by_others(answer: Mapping[str, Any]) -> bool:
+    return bool(answer.get("rc", 1) != 0 and "already" in str(answer.get("stderr") or ""))
 
 
 def pgbouncer_ended(result: Mapping[str, Any]) -> bool:

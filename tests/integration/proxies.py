@@ -34,8 +34,10 @@ backend read
 POOLER = """
 [databases]
 postgres = host={socket} port={server} dbname=postgres user=postgres
+my-shop = host={socket} port={server} dbname=postgres user=postgres
 [pgbouncer]
-listen_addr =
+listen_addr = {address}
+so_reuseport = {shared}
 listen_port = {port}
 unix_socket_dir = {directory}
 auth_type = any
@@ -91,17 +93,18 @@ class HAProxy:
 
 
 class Pooler:
-    """A pgbouncer in front of the primary."""
+    """A pgbouncer in front of the primary; with ``beside``, a second process at the TCP port of this one."""
 
-    def __init__(self, directory, cluster):
+    def __init__(self, directory, cluster, beside=None, tcp=False):
         self.directory = directory
-        self.port = free_port()
+        self.port = beside.port if beside else free_port()
         self._bin = cluster.bin
         os.mkdir(directory)
         shutil.chown(directory, OWNER, OWNER)
         path = os.path.join(directory, "pgbouncer.ini")
         with open(path, "w") as file:
-            file.write(POOLER.format(socket=cluster.socket, server=cluster.port, port=self.port, directory=directory))
+            file.write(POOLER.format(
+                socket=cluster.socket, server=cluster.port, port=self.port, directory=directory, address="127.0.0.1" if tcp else "", shared=int(tcp)))
         run(os.environ["PGBOUNCER"], "--daemon", path, user=OWNER)
 
     def stop(self):

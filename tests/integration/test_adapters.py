@@ -181,6 +181,51 @@ def test_nobody_waits_for_a_pooler_that_hangs(traffic):
     assert not traffic.instance.is_out()
 
 
+@thorough
+@pytest.mark.parametrize("traffic", ["pgbouncer"], indirect=True)
+def test_a_pooler_that_others_have_paused(traffic):
+    """It is not taken for ours, and not resumed. A name that needs quotes is paused and resumed as any other."""
+    pooler, given = traffic.instance.pooler, traffic.variables["given"]
+    given["cache_restart_pgbouncer"] = [dict(traffic.instance.entry, database="my-shop")]
+    dummy, output, status = traffic("check", "out")
+    assert status == 0 and pooler.paused() == ["my-shop"], output
+    dummy, output, status = traffic("in")
+    assert status == 0 and pooler.paused() == [], output
+    given["cache_restart_pgbouncer"] = [dict(traffic.instance.entry, database="")]
+    pooler.ask("PAUSE")
+    try:
+        dummy, output, status = traffic("out")
+        assert status != 0 and "pgbouncer on db1 is paused by somebody else, so nothing was restarted. Resume it first." in " ".join(output.split()), output
+        traffic.variables["pgfleet_traffic_not_ours"] = "{{ pgfleet_traffic_places }}"  # as out has noted it
+        dummy, output, status = traffic("in")
+        assert status == 0 and "already" in pooler.ask("PAUSE")[1], output
+    finally:
+        pooler.ask("RESUME")
+
+
+@thorough
+@pytest.mark.parametrize("traffic", ["pgbouncer"], indirect=True)
+def test_processes_of_pgbouncer_that_share_a_port(traffic, machine, cluster):
+    directory, given = tempfile.mkdtemp(dir=machine.directory), traffic.variables["given"]
+    os.chmod(directory, 0o755)
+    first = Pooler(os.path.join(directory, "a"), cluster, tcp=True)
+    second = Pooler(os.path.join(directory, "b"), cluster, beside=first, tcp=True)
+    entries = [dict(traffic.instance.entry, port=first.port, socket=one.directory) for one in (first, second)]
+    wait_until(lambda: not first.ask("SHOW VERSION")[1] and not second.ask("SHOW VERSION")[1])
+    try:
+        given["cache_restart_pgbouncer"] = entries[:1]
+        dummy, output, status = traffic("check")
+        assert status != 0 and "2 processes of pgbouncer on db1 share port %d, and a pause is for one" % first.port in " ".join(output.split()), output
+        given["cache_restart_pgbouncer"] = entries
+        dummy, output, status = traffic("check", "out")
+        assert status == 0 and first.paused() == second.paused() == ["postgres"], output
+        dummy, output, status = traffic("in")
+        assert status == 0 and first.paused() == second.paused() == [], output
+    finally:
+        first.stop()
+        second.stop()
+
+
 class Debian:
     """A cluster of the machine's own PostgreSQL, as pg_createcluster makes it; it is gone afterwards."""
 

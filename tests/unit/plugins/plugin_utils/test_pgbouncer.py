@@ -12,8 +12,10 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils._pgbouncer import (
     pgbouncer,
     pgbouncer_console,
     pgbouncer_ended,
+    pgbouncer_not_ours,
     pgbouncer_not_paused,
     pgbouncer_not_resumed,
+    pgbouncer_processes,
     pgbouncer_unfit,
 )
 
@@ -27,7 +29,10 @@ def seen(answer, **place):
 
 
 def test_console():
-    assert pgbouncer_console(PLACE, "PAUSE shop", 7)[-3:] == ["--dbname=pgbouncer", "--command", "PAUSE shop"]
+    assert pgbouncer_console(PLACE, "PAUSE", 7)[-3:] == ["--dbname=pgbouncer", "--command", 'PAUSE "shop"']
+    assert pgbouncer_console(dict(PLACE, database='my-"db'), "RESUME", 7)[-1] == 'RESUME "my-""db"'
+    assert pgbouncer_console(dict(PLACE, database=""), "RESUME", 7)[-1] == "RESUME"
+    assert pgbouncer_console(PLACE, "SHOW DATABASES", 7)[-1] == "SHOW DATABASES"
     assert {"--host=/run", "--port=6432", "--username=admin", "--no-psqlrc"} < set(pgbouncer_console(PLACE, "x", "7"))
     assert pgbouncer_console(PLACE, "x", 7)[:4] == ["timeout", "--kill-after=5", "7", "psql"]
 
@@ -71,3 +76,29 @@ def test_not_resumed():
 ])
 def test_another_attempt_to_resume(answer, ended):
     assert pgbouncer_ended(answer) is ended
+
+
+def test_who_is_paused_by_others():
+    """That is not undone."""
+    other = dict(PLACE, host="lb2")
+    answers = [{"rc": 0}, {"rc": 1, "stderr": "ERROR:  already suspended/paused"}]
+    assert pgbouncer_not_paused(answers, [PLACE, other], 30) == "pgbouncer on lb2 is paused by somebody else, so nothing was restarted. Resume it first."
+    assert pgbouncer_not_ours(answers, [PLACE, other]) == [other] and pgbouncer_not_ours([{"rc": 0}], [PLACE]) == []
+
+
+LISTENS = "LISTEN 0 128 %s:6432 0.0.0.0:*\n"
+
+
+@pytest.mark.parametrize(("stdout", "places", "message"), [
+    (LISTENS % "0.0.0.0", [PLACE], ""), (LISTENS % "0.0.0.0" + LISTENS % "[::]", [PLACE], ""), ("", [PLACE], ""),
+    (2 * (LISTENS % "0.0.0.0"), [PLACE, dict(PLACE, socket="/run/2")], ""),
+    (2 * (LISTENS % "0.0.0.0"), [PLACE], "2 processes of pgbouncer on lb1 share port 6432, and a pause is for one: list each in cache_restart_pgbouncer,"),
+    (3 * (LISTENS % "127.0.0.1"), [PLACE, dict(PLACE, host="lb2")], "3 processes of pgbouncer on lb1 share port 6432"),
+])
+def test_processes_that_share_a_port(stdout, places, message):
+    found = pgbouncer_processes([{"rc": 0, "stdout": stdout}] * len(places), places)
+    assert found.startswith(message) and bool(found) == bool(message), found
+
+
+def test_without_ss():
+    assert pgbouncer_processes([{"rc": 127, "stdout": 3 * LISTENS}, {"unreachable": True}], [PLACE, PLACE]) == ""
