@@ -113,7 +113,7 @@ def main(output, reach, more):
             json.dump({"postgresql": {"hosts": hosts, "vars": common}}, file)
         environment = {"ANSIBLE_COLLECTIONS_PATH": "build", **os.environ, "ANSIBLE_PIPELINING": "True"}
         command = [os.path.join(os.path.dirname(sys.executable), "ansible-playbook"), "-i", inventory, "pgfleet.cache.temp_buffer_cost"]
-        for one in more:
+        for one in ("target=postgresql", *more):
             command += ["-e", one]
         return subprocess.run(command, check=False, env=environment).returncode
 

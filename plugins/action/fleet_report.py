@@ -25,6 +25,11 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import (
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._rolling_table import Rolling
 
 RESULTS = "~/.local/state/pgfleet/results"
+# What these do to each host is not to befall a whole group because nobody has named one.
+NAMED = {
+    "cold_test": "evicts the caches and restarts PostgreSQL", "physical_io": "loads tables and drives the disks",
+    "temp_buffer_cost": "writes temporary tables of gigabytes",
+}
 SCHEMA = 1  # of the file; a key that goes or changes its meaning makes it one more
 
 
@@ -91,6 +96,9 @@ class ActionModule(ActionBase):
 
     def _begun(self, hosts: List[str], directory: str) -> Dict[str, Any]:
         """Refuse a run without hosts, and one whose results would be lost. In check mode nothing of the directory stays."""
+        playbook = str(self._task.args["playbook"])
+        if playbook in NAMED and not boolean(self._task.args.get("named", True)):
+            return {"failed": True, "msg": "%s %s: name its hosts with -e target=... Nothing was changed." % (playbook, NAMED[playbook])}
         if not hosts:
             return {"failed": True, "msg": "No host of this run is in '%s': set a group or hosts of the inventory with -e target=..." % printable(
                 self._task.args.get("target", ""))}
@@ -102,7 +110,7 @@ class ActionModule(ActionBase):
                     % printable(error)}
         return {
             "changed": False, "started": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "fact": _verdicts.RESULTS[str(self._task.args["playbook"])],
+            "fact": _verdicts.RESULTS[playbook],
         }
 
     def _table(self, hosts: Mapping[str, Mapping[str, Any]], variables: Mapping[str, Any]) -> Tuple[List[str], Dict[str, str]]:

@@ -15,6 +15,8 @@ import itertools
 import os
 import shutil
 import subprocess
+import time
+from contextlib import contextmanager
 
 import pytest
 import residency
@@ -112,6 +114,27 @@ class Cluster:
             self.bin + "/psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", self.socket, "-p", str(self.port), "-d", database,
             user=OWNER, text=text, timeout=LONG,
         ).strip()
+
+    @contextmanager
+    def session(self, application_name, text=""):
+        """A session of a client that stays connected after it has run this."""
+        command = [self.bin + "/psql", "-XAtq", "-h", self.socket, "-p", str(self.port), "-d", "postgres"]
+        environment = dict(os.environ, PGAPPNAME=application_name)
+        with subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/", user=OWNER, group=OWNER, extra_groups=[], text=True) as psql:
+            psql.stdin.write(text + ";\n\\echo there\n")
+            psql.stdin.flush()
+            while psql.stdout.readline() not in ("there\n", ""):
+                pass
+            try:
+                yield
+            finally:
+                psql.stdin.close()
+        for _attempt in range(100):
+            if self.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = '%s'" % application_name) == "0":
+                return
+            time.sleep(0.1)
+        raise AssertionError("%s is still connected" % application_name)
 
     def file_of(self, relation, database="postgres"):
         quoted = relation.replace("'", "''")

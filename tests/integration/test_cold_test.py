@@ -106,6 +106,23 @@ def test_check_mode(fleet, cluster):
     as_before(cluster, before)
 
 
+def test_whoever_is_connected_is_not_cut_off(fleet, cluster):
+    """Also nobody of a group that nobody has named."""
+    before, started = host(cluster), cluster.sql("SELECT pg_postmaster_start_time()")
+    output, status = fleet.command("pgfleet.cache.cold_test", "-e", "no_target=1")
+    assert status != 0 and "cold_test evicts the caches and restarts PostgreSQL: name its hosts with -e target=..." in " ".join(output.split()), output
+    with cluster.session("shop"):
+        for mode in ("--check", "-v"):
+            output, status = fleet.command("pgfleet.cache.cold_test", mode)
+            assert status != 0 and (
+                "1 sessions of others are connected, such as postgres at postgres (shop): the cold test restarts PostgreSQL under them. Choose another"
+                " host or time, or let it happen with -e cache_cold_test_with_clients=true." in " ".join(output.split())), output
+        output, status = fleet.command("pgfleet.cache.cold_test", "--check", "-e", "cache_cold_test_with_clients=true")
+        assert status == 0 and "such as postgres at postgres (shop): the cold test restarts PostgreSQL under them." in " ".join(output.split()), output
+    assert cluster.sql("SELECT pg_postmaster_start_time()") == started
+    as_before(cluster, before)
+
+
 @thorough
 @pytest.mark.parametrize(
     ("query", "message"),
@@ -218,8 +235,8 @@ def test_an_interrupted_run(fleet, cluster, tmp_path, ended, stopped):
     log = tmp_path / "log"
     environment = dict(os.environ, ANSIBLE_CONFIG=fleet.settings, ANSIBLE_PIPELINING="True", ANSIBLE_LOG_PATH=str(log))
     process = subprocess.Popen(
-        ["ansible-playbook", "-i", fleet.inventory, "pgfleet.cache.cold_test"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, start_new_session=True,
+        ["ansible-playbook", "-i", fleet.inventory, "pgfleet.cache.cold_test", "-e", "target=db1"], env=environment,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )
     try:
         wait_for(lambda: answer(cluster, "SELECT count(*) FROM residency_snapshots() WHERE name = 'cold_test_warm'") == "1" or process.poll() is not None)

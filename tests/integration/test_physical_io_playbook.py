@@ -166,6 +166,15 @@ def test_all_is_checked_before_the_load(fleet, driven):
 
 
 @thorough
+def test_whoever_is_connected_is_not_disturbed(fleet, driven):
+    with driven.session("shop"):
+        output, status = run(fleet)
+    assert status != 0 and (
+        "1 sessions of others are connected, such as postgres at postgres (shop): the load takes their disks and their page cache, and they falsify its"
+        " figures. Choose another host or time, or let it happen with -e cache_io_workload_with_clients=true." in " ".join(output.split())), output
+    assert driven.sql("SELECT to_regnamespace('pgfleet_io') IS NULL") == "t"
+
+
 def test_the_limit_goes_also_after_a_failure(fleet, driven):
     """A run that fails in between, here for lack of connections that are left."""
     output, status = run(fleet, "-e", "cache_io_workload_limit=64MB", "-e", "cache_io_workload_sessions=200")
