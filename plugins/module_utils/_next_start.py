@@ -14,10 +14,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import ssl
 import stat
 import subprocess
+from contextlib import suppress
 from typing import Any, Dict, List, Mapping
 
+from ansible.module_utils.common.text.formatters import bytes_to_human
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
@@ -34,21 +37,26 @@ _MOST = 300  # characters of a text of the server's
 
 def check(session: Session, host: str, answer: Mapping[str, Any]) -> None:
     """Raise ResidencyError with file, line and remedy if PostgreSQL would not start again. ``answer`` is _restart_info's."""
-    files = Files(answer["data_directory"], session.only_row("SELECT pg_catalog.current_setting('config_file') AS path")["path"])
-    for wrong in (_settings, _rules, _certificates, _libraries, _lower_than_the_primary):
-        why = wrong(session, files, answer)
-        if why:
-            raise ResidencyError("PostgreSQL on %s would not start again: %s" % (host, why))
-    maps = _maps(session, answer)
-    if maps:
-        raise ResidencyError("After a restart of PostgreSQL on %s, nobody could log in by the maps of its users: %s" % (host, maps))
+    files = Files(answer, session.only_row("SELECT pg_catalog.current_setting('config_file') AS path")["path"])
+    for lead, checks in (
+            ("PostgreSQL on %s would not start again: ", (_settings, _rules, _certificates, _libraries, _lower_than_the_primary, _together, _huge_pages)),
+            ("After a restart of PostgreSQL on %s, ", (_role, _port, _maps))):
+        for wrong in checks:
+            why = wrong(session, files, answer)
+            if why:
+                raise ResidencyError(lead % host + why)
 
 
 class Files:
     """The settings of the next start."""
 
-    def __init__(self, data_directory: str, config_file: str) -> None:
-        self.data_directory = data_directory
+    def __init__(self, answer: Mapping[str, Any], config_file: str) -> None:
+        self.data_directory = data_directory = answer["data_directory"]
+        self._environment = dict(os.environ, LC_ALL="C")
+        # PGPORT, for one, is the default of a setting
+        with suppress(OSError), open("/proc/%d/environ" % answer["pid"], encoding="utf-8", errors="surrogateescape") as file:
+            given = [word.partition("=") for word in file.read().split("\0")]
+            self._environment.update((name, value) for name, dummy, value in given if name.startswith(("PG", "LD_")))
         path = os.path.join(data_directory, "postmaster.opts")
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as file:
@@ -69,7 +77,7 @@ class Files:
             # an engine has no AnsibleModule, whose run_command() is meant, and which knows no timeout
             return subprocess.run(  # pylint: disable=ansible-bad-function
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT, cwd="/", check=False,
-                encoding="utf-8", errors="replace", env=dict(os.environ, LC_ALL="C"))
+                encoding="utf-8", errors="replace", env=self._environment)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ResidencyError("%s cannot be run: %s." % (printable(command[0], _MOST), printable(error, _MOST))) from None
 
@@ -79,6 +87,9 @@ class Files:
         if done.returncode:
             raise ResidencyError(done.stderr)
         return done.stdout.strip()
+
+    def number(self, name: str) -> int:
+        return int(self.setting(name))
 
 
 def _settings(session: Session, files: Files, dummy: Any) -> str:
@@ -96,13 +107,17 @@ def _settings(session: Session, files: Files, dummy: Any) -> str:
     return "%s%s. Correct it first." % (said, place)
 
 
-def _rules(session: Session, dummy: Files, answer: Mapping[str, Any]) -> str:
+def _rules(session: Session, files: Files, answer: Mapping[str, Any]) -> str:
+    path = files.setting("hba_file")
+    if not os.access(path, os.R_OK):
+        return "hba_file is %s, which cannot be read. Restore the file, or correct the setting." % printable(path, _MOST)
     return _fault(session, "pg_hba_file_rules", "hba_file", answer)
 
 
-def _maps(session: Session, answer: Mapping[str, Any]) -> str:
+def _maps(session: Session, dummy: Files, answer: Mapping[str, Any]) -> str:
     """With a fault in pg_ident.conf the server starts, but without any map."""
-    return _fault(session, "pg_ident_file_mappings", "ident_file", answer) if answer["version_num"] >= 150000 else ""
+    fault = _fault(session, "pg_ident_file_mappings", "ident_file", answer)
+    return "nobody could log in by the maps of its users: " + fault if fault else ""
 
 
 def _fault(session: Session, view: str, setting: str, answer: Mapping[str, Any]) -> str:
@@ -132,6 +147,13 @@ def _certificates(dummy: Session, files: Files, dummy2: Any) -> str:
         others = stat.S_IRWXO | (stat.S_IWGRP | stat.S_IXGRP if value and found.st_uid == 0 else stat.S_IRWXG)
         if name == "ssl_key_file" and value and found.st_mode & others:
             return "others than its owner have access to %s (ssl_key_file), which the server refuses: run chmod 0600 on it." % printable(path, _MOST)
+    certificate, key = (os.path.join(files.data_directory, files.setting(name)) for name in ("ssl_cert_file", "ssl_key_file"))
+    try:
+        if not files.setting("ssl_passphrase_command"):
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:
+        return "%s and %s are no certificate with its key: %s. Correct ssl_cert_file and ssl_key_file, or set ssl to off." % (
+            printable(certificate, _MOST), printable(key, _MOST), printable(error, _MOST))
     return ""
 
 
@@ -162,3 +184,74 @@ def _lower_than_the_primary(dummy: Session, files: Files, answer: Mapping[str, A
     if not less:
         return ""
     return "%s. A standby with less does not start: raise it here, or restart the primary with its new value first (--limit)." % "; ".join(less)
+
+
+def _together(session: Session, files: Files, answer: Mapping[str, Any]) -> str:
+    """Settings that only a start compares, with each other (PostmasterMain()) and with what it finds (StartupReplicationSlots(), twophase.c)."""
+    there = session.only_row("""
+        SELECT (SELECT count(*) FROM pg_catalog.pg_prepared_xacts) AS prepared, count(*) AS slots,
+               count(*) FILTER (WHERE slot_type = 'logical') AS logical FROM pg_catalog.pg_replication_slots WHERE NOT temporary""")
+    for name, count, what, remedy in (
+            ("max_prepared_transactions", int(there["prepared"]), "prepared transactions", "COMMIT or ROLLBACK PREPARED them"),
+            ("max_replication_slots", int(there["slots"]), "replication slots", "drop those that nobody needs")):
+        if count > files.number(name):
+            return "%s would be %d, and there are %d %s: %s, or raise it." % (name, files.number(name), count, what, remedy)
+    level = files.setting("wal_level")
+    needs = {
+        "there are replication slots": level == "minimal" and int(there["slots"]),
+        "max_wal_senders is not 0": level == "minimal" and files.number("max_wal_senders"),
+        "archive_mode is not off": level == "minimal" and files.setting("archive_mode") != "off",
+        "summarize_wal is on": level == "minimal" and answer["version_num"] >= 170000 and files.setting("summarize_wal") == "on",
+        "there are logical replication slots": level == "replica" and answer["version_num"] < 190000 and int(there["logical"]),
+    }
+    for why, needed in needs.items():
+        if needed:
+            return "wal_level would be %s, but %s: raise it, or change that first." % (level, why)
+    reserved = ["superuser_reserved_connections", *(["reserved_connections"] if answer["version_num"] >= 160000 else [])]
+    if sum(map(files.number, reserved)) >= files.number("max_connections"):
+        return "%s would leave none of max_connections (%d): lower the one, or raise the other." % (" and ".join(reserved), files.number("max_connections"))
+    return ""
+
+
+def _huge_pages(session: Session, files: Files, answer: Mapping[str, Any]) -> str:
+    """What the running server has of them is free for the next one. Counts what it needs from shared_buffers, the only large part that changes."""
+    if files.setting("huge_pages") != "on":
+        return ""
+    now = session.only_row("""
+        SELECT sum(setting::bigint) FILTER (WHERE name = 'shared_memory_size') * 1048576 AS bytes,
+               sum(setting::bigint) FILTER (WHERE name = 'shared_buffers') * current_setting('block_size')::bigint AS buffers,
+               current_setting('block_size')::bigint AS block FROM pg_catalog.pg_settings WHERE name IN ('shared_memory_size', 'shared_buffers')""")
+    needed = int(now["bytes"]) - int(now["buffers"]) + files.number("shared_buffers") * int(now["block"])
+    size = files.number("huge_page_size") * 1024 or _default_huge_page()
+    with open("/proc/%d/maps" % answer["pid"], encoding="utf-8", errors="replace") as file:
+        ends = [line.split()[0].split("-") for line in file if "/anon_hugepage" in line]
+    free = sum(int(end, 16) - int(begin, 16) for begin, end in ends)
+    for name, sign in (("free_hugepages", 1), ("resv_hugepages", -1), ("nr_overcommit_hugepages", 1), ("surplus_hugepages", -1)):
+        with suppress(OSError), open("/sys/kernel/mm/hugepages/hugepages-%dkB/%s" % (size // 1024, name), encoding="ascii") as file:
+            free += sign * size * int(file.read())
+    if needed <= free:
+        return ""
+    return "huge_pages is on and about %s are needed, but the host has huge pages (%s) for %s: raise vm.nr_hugepages, or set huge_pages to try." % (
+        bytes_to_human(needed), bytes_to_human(size), bytes_to_human(free))
+
+
+def _default_huge_page() -> int:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        return next((int(line.split()[1]) * 1024 for line in file if line.startswith("Hugepagesize:")), 2 << 20)
+
+
+def _role(dummy: Session, files: Files, answer: Mapping[str, Any]) -> str:
+    signals = [name for name in ("standby.signal", "recovery.signal") if os.path.exists(os.path.join(files.data_directory, name))]
+    if answer["in_recovery"] and "standby.signal" not in signals:
+        return "it would be a second primary: there is no standby.signal in %s. Create the file, empty." % printable(files.data_directory, _MOST)
+    if not answer["in_recovery"] and signals:
+        return "it would be no primary any more: there is %s in %s. Remove the file." % (" and ".join(signals), printable(files.data_directory, _MOST))
+    return ""
+
+
+def _port(session: Session, files: Files, dummy: Any) -> str:
+    now = int(session.only_row("SELECT pg_catalog.current_setting('port') AS port")["port"])
+    if files.number("port") == now:
+        return ""
+    return ("it would be at port %d, and is at %d: neither its clients nor this rolling restart would find it. Change the port by hand, with"
+            " pgfleet_login_port." % (files.number("port"), now))

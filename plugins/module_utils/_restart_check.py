@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, Dict, List, Mapping
 
 from ansible.module_utils.common.text.formatters import bytes_to_human, human_to_bytes
 from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _next_start, _residency_snapshot, _states
@@ -24,6 +24,17 @@ REPLACED = {
     "cache_warmup_min_residency": "the gate is cache_restart_min_residency.",
     "cache_warmup_max_age": "the snapshot is new.",
 }
+
+# Work that takes hours and begins anew. A session that has begun a backup by hand is idle until it ends it.
+_ENDS = """
+SELECT (SELECT string_agg(DISTINCT application_name, ', ') FROM pg_stat_activity WHERE application_name ~ '^(pg_dump|pg_dumpall|pg_restore|pg_repack)$'
+        ) AS tools,
+       (SELECT count(*) FROM pg_stat_progress_basebackup) AS base_backups,
+       (SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state ~ '^idle' AND query ~* '\\mpg_(backup_start|start_backup)\\M'
+        ) AS backups,
+       (SELECT count(*) FROM pg_replication_slots WHERE temporary) AS slots,
+       (SELECT count(*) FROM pg_stat_progress_vacuum) + (SELECT count(*) FROM pg_stat_progress_create_index) AS maintenance,
+       (SELECT count(*) FROM pg_prepared_xacts) AS prepared, (SELECT count(*) FROM pg_stat_subscription WHERE pid IS NOT NULL) AS subscriptions"""
 
 _SERVER = """
 SELECT greatest(0, least(memory_available_bytes, cgroup_headroom_bytes) - reserve_bytes) AS bytes,
@@ -55,6 +66,7 @@ def check(connect: Callable[[], Session], host: str, database: str, answer: Mapp
         if debt:
             _check_debt(session, host, debt)
         snapshot = _residency_snapshot.take(session, wanted["snapshot"], _residency_snapshot.KEEP, False, check_mode=True)
+        ends = _ends(session, host) if answer["steps"]["restart"] else []
         total = _caches.total(_caches.by_relation(session)[0])
         server = session.only_row(_SERVER)
     if server["job"] is not None and server["restores"] != debt.get("snapshot"):
@@ -62,7 +74,17 @@ def check(connect: Callable[[], Session], host: str, database: str, answer: Mapp
             server["job"], host, server["job"]))
     _check_memory(host, total, server["bytes"], float(wanted["min_residency"]))
     _check_room(answer["data_directory"], wanted["min_free"])
-    return snapshot
+    return dict(snapshot, warnings=snapshot["warnings"] + ends)
+
+
+def would_not_start(connect: Callable[[], Session], host: str, answer: Mapping[str, Any]) -> str:
+    """Why PostgreSQL would not start again; empty if it would."""
+    try:
+        with closing(connect()) as session:
+            _next_start.check(session, host, answer)
+    except ResidencyError as error:
+        return str(error)
+    return ""
 
 
 def _check_debt(session: Session, host: str, debt: Mapping[str, Any]) -> None:
@@ -86,9 +108,31 @@ def _check_memory(host: str, total: Row, memory: int, min_residency: float) -> N
 
 
 def _check_room(data_directory: str, min_free: str) -> None:
-    file_systems = [os.statvfs(path) for path in (data_directory, os.path.join(data_directory, "pg_wal"))]
+    try:
+        file_systems = [os.statvfs(path) for path in (data_directory, os.path.join(data_directory, "pg_wal"))]
+    except OSError as error:
+        raise ResidencyError("The free space of %s or its pg_wal is unknown: %s." % (printable(data_directory, 300), error.strerror)) from error
     free = min(one.f_bavail * one.f_frsize for one in file_systems)
     if free < human_to_bytes(min_free):
         raise ResidencyError(
             "The file system of %s or its pg_wal has %s free, less than cache_restart_min_free (%s). Free some space for the snapshot and for the WAL"
             " that is kept while a standby restarts." % (printable(data_directory, 300), bytes_to_human(free), min_free))
+
+
+_ENDED = {
+    "base_backups": "base backups", "backups": "idle sessions that have begun a backup", "slots": "temporary replication slots",
+    "maintenance": "VACUUM and CREATE INDEX",
+}
+_KEPT = {"prepared": "prepared transactions stay open, with their locks", "subscriptions": "subscriptions connect again"}
+
+
+def _ends(session: Session, host: str) -> List[str]:
+    """What long work a restart ends, and what goes on after it: a sentence for each."""
+    found = session.only_row(_ENDS)
+    ends = [printable(found["tools"], 200)] if found["tools"] else []
+    ends += ["%s (%s)" % (what, found[name]) for name, what in _ENDED.items() if int(found[name])]
+    kept = ["%s %s" % (found[name], what) for name, what in _KEPT.items() if int(found[name])]
+    return [
+        *(["The restart of %s ends: %s." % (host, ", ".join(ends))] if ends else []),
+        *(["After the restart of %s, %s." % (host, " and ".join(kept))] if kept else []),
+    ]

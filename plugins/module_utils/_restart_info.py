@@ -39,7 +39,9 @@ SELECT r.in_recovery, s.system_identifier::text AS system_identifier,
        CASE WHEN r.in_recovery THEN nullif(current_setting('recovery_min_apply_delay'), '0') END AS delay,
        coalesce((SELECT max(status) FROM pg_stat_wal_receiver WHERE status = 'streaming'),
                 CASE WHEN current_setting('restore_command') <> '' THEN 'archive' ELSE 'none' END) AS receiver,
-       pg_current_logfile() AS log
+       pg_current_logfile() AS log, (SELECT max(conninfo) FROM pg_stat_wal_receiver) AS conninfo,
+       CASE WHEN current_setting('synchronous_commit') NOT IN ('off', 'local') AND NOT r.in_recovery THEN current_setting('synchronous_standby_names') END
+       AS names, (SELECT array_agg(application_name::text) FROM pg_stat_replication WHERE sync_priority > 0 AND state = 'streaming') AS standbys
 FROM pg_control_system() AS s, (SELECT pg_is_in_recovery()) AS r(in_recovery)"""
 _NUMBERS = ("version_num", "started", "pid", "lsn")
 
@@ -79,7 +81,25 @@ def server(connect: Callable[[], Any]) -> Answer:
         session.command("SET statement_timeout = '30s'")
         row = session.rows(_SERVER, None)[0]
     found = dict(row, **{name: int(row[name]) for name in _NUMBERS})
-    return dict(found, log=_logs(found["pid"], row["data_directory"], row["log"]))
+    names, standbys, conninfo = (found.pop(name) for name in ("names", "standbys", "conninfo"))
+    return dict(
+        found, log=_logs(found["pid"], row["data_directory"], row["log"]), application_name=_application_name(conninfo or ""),
+        synchronous={"needed": _needed(names), "standbys": standbys or []} if (names or "").strip() else None)
+
+
+def _application_name(conninfo: str) -> str:
+    """By which the primary knows a standby. The server lists keywords and values, unquoted (libpqrcv_get_conninfo())."""
+    for keyword in ("application_name", "fallback_application_name"):
+        named = re.search(r"(?:^| )%s=(.*?)(?= \w+=|$)" % keyword, conninfo)
+        if named:
+            return named.group(1)
+    return ""
+
+
+def _needed(names: str) -> int:
+    """How many standbys a commit waits for, of synchronous_standby_names (syncrep_gram.y)."""
+    number = re.match(r"(?i)\s*(?:(?:first|any)\s+)?'?(\d+)'?\s*\(", names)
+    return int(number.group(1)) if number else 1
 
 
 def _logs(pid: int, data_directory: str, collected: Optional[str]) -> List[str]:

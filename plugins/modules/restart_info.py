@@ -76,6 +76,11 @@ options:
     type: list
     elements: path
     default: []
+  starts:
+    description:
+      - Also check that PostgreSQL would start again with its files as they are now, if RV(answer.steps) has a restart. RV(answer.problem) is why not.
+    type: bool
+    default: false
   check:
     description:
       - Also check that the host can be restarted. RV(answer.problem) is the first thing that is in the way.
@@ -202,6 +207,16 @@ answer:
       type: list
       elements: str
       sample: [/var/log/postgresql/postgresql-17-main.log]
+    application_name:
+      description: Name by which its primary knows the standby; empty if it is not connected.
+      returned: if the server answers
+      type: str
+      sample: walreceiver
+    synchronous:
+      description: For how many standbys commits wait, and the connected ones that C(synchronous_standby_names) lists. V(null) if they wait for none.
+      returned: if the server answers
+      type: dict
+      sample: {"needed": 1, "standbys": ["db2", "db3"]}
     extension:
       description: Version of pg_residency in the database; null if it is not installed there.
       returned: if the server answers
@@ -260,6 +275,8 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     problem = problem or found.get("problem", "")
     if problem and "started" not in found:
         problem = _restart_info.last_words(params["log"]) or problem
+    if not problem and params["starts"] and found["steps"]["restart"]:
+        problem = _restart_check.would_not_start(login, params["name"], found)
     if params["check"] and not problem:
         try:
             snapshot = _restart_check.check(login, params["name"], params["login_db"], found, params["check"])
@@ -285,6 +302,7 @@ def main() -> None:
             primary={"type": "str", "default": "the primary"},
             timeout={"type": "int", "default": 60},
             log={"type": "list", "elements": "path", "default": []},
+            starts={"type": "bool", "default": False},
             check={
                 "type": "dict",
                 "options": {

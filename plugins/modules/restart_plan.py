@@ -147,6 +147,11 @@ done:
   type: list
   elements: str
   sample: []
+commits_may_wait:
+  description: Whether standbys restart that C(synchronous_standby_names) needs.
+  returned: with O(state=planned)
+  type: bool
+  sample: false
 abort:
   description: Whether this run only finishes or undoes what was begun.
   returned: with O(state=planned)

@@ -17,12 +17,12 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._adapters import AWAY, ways
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._pending import forgotten
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._roll import Answers, half_done, identifier, is_open, may_start
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._roll import Answers, commits_wait, half_done, identifier, is_open, may_start
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
 
 # Variables of the role that all hosts of a run have alike; their names begin with cache_restart_
-_ALIKE = ("abort", "resume", "primary", "candidate", "switchover_tasks", "serial", "min_standbys", "max_age")
-_TRUTHS = ("abort", "resume")
+_ALIKE = ("abort", "resume", "primary", "candidate", "switchover_tasks", "serial", "min_standbys", "max_age", "commits_may_wait")
+_TRUTHS = ("abort", "resume", "commits_may_wait")
 
 CLOCKS = 600  # seconds by which the clocks of two controllers may differ
 
@@ -92,8 +92,14 @@ def planned(
         _unread(hosts, found) or _waived(hosts, waived) or _disagreement(limited, variables) or _several(hosts, found) or one["problem"]
         or _forgotten(limited, found, variables, waived)
     )
-    switched = one["last"] if options["primary"] == "switchover" and not one["abort"] else ""
+    switched = one["last"] if options["primary"] == "switchover" and not one["abort"] and _restarts(found, one) else ""
     return dict(there, **dict(one, problem=problem, switchover=switched, steps=[*one["batches"], *([[one["last"]]] if one["last"] else [])]))
+
+
+def _restarts(found: Answers, plan: Mapping[str, Any]) -> bool:
+    """Whether the last host has yet to restart, and not only to be restored."""
+    answer = found.get(plan["last"]) or {}
+    return not answer or "problem" in answer or _states.way(answer["kept"], answer["started"], plan["roll"], False)["restart"]
 
 
 def _as_started(found: Answers, host: str, limited: bool) -> Dict[str, Any]:
@@ -164,6 +170,7 @@ class Options(NamedTuple):
     min_standbys: Any
     resume: bool
     max_age: Any
+    commits_may_wait: bool = False
     abort: bool = False
 
 
@@ -188,9 +195,12 @@ def plan_of(hosts: Sequence[str], found: Answers, limited: Sequence[str], now: f
     problem = _cold_tests(known, limited) or _one_primary(list(known), primaries, silent)
     if not problem and not chosen.abort:
         problem = _who_serves(primary, standbys, batches, last, away, silent, chosen) or _other_way(mine, chosen) or _who_takes_over(standbys, chosen)
+        waits = (commits_wait(found, {"commits_may_wait": chosen.commits_may_wait}, batch, primary) for batch in batches)
+        problem = problem or next(filter(None, waits), "")
     return {
         "hosts": list(hosts), "primary": primary, "standbys": standbys, "roll": begun or str(int(now)), "resumed": bool(begun),
         "done": done, "batches": batches, "last": last, "problem": problem, "abort": chosen.abort,
+        "commits_may_wait": chosen.commits_may_wait or chosen.abort,
     }
 
 

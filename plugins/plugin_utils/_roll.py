@@ -135,7 +135,7 @@ def may_go_out(found: Answers, host: str, cluster: Mapping[str, Any], batch: Seq
     It serves who answers as a standby of this ``cluster``, is in traffic and as warm as it was, and follows the primary; of the host's own
     ``batch`` nobody does.
     """
-    changed = roles_changed(found, host, primary)
+    changed = roles_changed(found, host, primary) or commits_wait(found, cluster, batch, primary)
     wanted = int(min_standbys)
     if changed or not wanted:
         return changed
@@ -151,6 +151,25 @@ def may_go_out(found: Answers, host: str, cluster: Mapping[str, Any], batch: Seq
         " reduce that number.") % (
         host, len(serving), every, wanted,
         " ".join("%s %s." % (one, (why[one] or "restarts at the same time").rstrip(".")) for one in others if one not in serving))
+
+
+def commits_wait(found: Answers, cluster: Mapping[str, Any], batch: Sequence[str], primary: str) -> str:
+    """Why commits on the primary would hang while this batch restarts; empty if they would not, do so already, or may."""
+    synchronous = (found.get(primary) or {}).get("synchronous")
+    if not synchronous or cluster.get("commits_may_wait"):
+        return ""
+    stay = list(synchronous["standbys"])
+    for one in batch:
+        name = (found.get(one) or {}).get("application_name")
+        if name in stay:
+            stay.remove(name)
+    needed = int(synchronous["needed"])
+    if len(stay) >= needed or len(stay) == len(synchronous["standbys"]):
+        return ""
+    return (
+        "While %s restart%s, all commits on %s would wait: synchronous_standby_names needs %d, and %d would be connected. Reduce cache_restart_serial,"
+        " change synchronous_standby_names meanwhile, or let them wait with -e cache_restart_commits_may_wait=true." % (
+            ", ".join(batch), "" if len(batch) > 1 else "s", primary, needed, len(stay)))
 
 
 def _why_not(answer: Mapping[str, Any], primary: Mapping[str, Any], max_lag: int) -> str:

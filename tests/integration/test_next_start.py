@@ -8,10 +8,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import contextmanager
 
 import pytest
-from cluster import thorough
+from cluster import run, thorough
 from test_rolling_restart import fresh, primary_and_standbys, row, says
 
 CONF, HBA, IDENT = "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"
@@ -84,15 +85,93 @@ def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):
      "ssl_key_file is /nowhere/server.key, which cannot be read: No such file or directory. Restore the file, or set ssl to off."),
     (CONF, "ssl = on\nssl_key_file = '/etc/hostname'\nssl_cert_file = '/etc/hostname'",
      "others than its owner have access to /etc/hostname (ssl_key_file), which the server refuses: run chmod 0600 on it."),
+    (CONF, "ssl = on\nssl_key_file = '{folder}/other.key'\nssl_cert_file = '{folder}/own.crt'",
+     "{folder}/own.crt and {folder}/other.key are no certificate with its key: *KEY_VALUES_MISMATCH*. Correct ssl_cert_file and ssl_key_file,"),
+    (CONF, "hba_file = '/nowhere/pg_hba.conf'", "hba_file is /nowhere/pg_hba.conf, which cannot be read. Restore the file, or correct the setting."),
+    (CONF, "max_replication_slots = 0", "max_replication_slots would be 0, and there are 1 replication slots: drop those that nobody needs, or raise it."),
+    (CONF, "wal_level = minimal", "wal_level would be minimal, but there are replication slots: raise it, or change that first."),
+    (CONF, "superuser_reserved_connections = 100", "superuser_reserved_connections would leave none of max_connections (100): lower the one, or"),
+    (CONF, "huge_pages = on\nshared_buffers = 9GB", "huge_pages is on and about 9.* GB are needed, but the host has huge pages (2.00 MB) for *: raise"),
     (IDENT, "map /( x", "*pg_ident.conf line *: invalid regular expression"),
-], ids=["syntax", "library", "certificate", "key", "ident"])
-def test_siblings(fleet, clusters, name, text, message):
+    (CONF, "port = 1", "it would be at port 1, and is at *: neither its clients nor this rolling restart would find it."),
+], ids=["syntax", "library", "certificate", "key", "pair", "hba", "slots", "wal_level", "reserved", "huge_pages", "ident", "port"])
+def test_siblings(fleet, clusters, machine, name, text, message):
+    folder = machine.directory
+    for pair in ("own", "other"):
+        run("openssl", "req", "-new", "-x509", "-nodes", "-subj", "/CN=" + pair, "-keyout", "%s/%s.key" % (folder, pair), "-out", "%s/%s.crt" % (folder, pair))
+        shutil.chown("%s/%s.key" % (folder, pair), "postgres", "postgres")
+    clusters["db1"].sql("SELECT pg_create_physical_replication_slot('kept')")
     before = fleet.started()
-    with added(clusters["db1"], name, text):
+    with added(clusters["db1"], name, text.format(folder=folder)):
         output, status = fleet.run()
+    clusters["db1"].sql("SELECT pg_drop_replication_slot('kept')")
     assert status != 0 and fleet.started() == before
-    begins = "nobody could log in by the maps of its users: " if name == IDENT else "PostgreSQL on db1 would not start again: "
-    says(output, begins + message)
+    begins = {IDENT: "nobody could log in by the maps of its users: ", "port = 1": "After a restart of PostgreSQL on db1, "}
+    says(output, begins.get(name, begins.get(text, "PostgreSQL on db1 would not start again: ")) + message.format(folder=folder))
+
+
+def test_whose_role_would_change(fleet, clusters):
+    """Two primaries, or none."""
+    before = fleet.started()
+    primary, standby = (os.path.join(clusters[name].data, "standby.signal") for name in ("db1", "db2"))
+    os.rename(standby, primary)
+    try:
+        output, status = fleet.run("--check")
+    finally:
+        os.rename(primary, standby)
+    assert status != 0 and fleet.started() == before
+    says(output, "After a restart of PostgreSQL on db1, it would be no primary any more: there is standby.signal in %s." % clusters["db1"].data)
+    says(output, "After a restart of PostgreSQL on db2, it would be a second primary: there is no standby.signal in %s." % clusters["db2"].data)
+
+
+def test_what_has_changed_since_the_check(fleet, clusters):
+    """A fleet takes hours: what would not start now stays in service."""
+    spoiling = fleet.write("spoiling.yml", """
+- name: Spoil the next host meanwhile
+  ansible.builtin.lineinfile:
+    path: %s/postgresql.auto.conf
+    line: shared_buffers = 128XB
+  become: true
+  become_user: postgres
+
+- name: Restart
+  ansible.builtin.include_tasks: restart.yml
+""" % clusters["db3"].data)
+    before = fleet.started()
+    with added(clusters["db3"], CONF, ""):
+        output, status = fleet.run(per_host={"db2": {"pgfleet_service_manager": spoiling}})
+    assert status != 0
+    says(row(output, "db3"), 'PostgreSQL on db3 would not start again: invalid value for parameter "shared_buffers"')
+    assert [name for name, started in fleet.started().items() if started != before[name]] == ["db2"]
+
+
+def test_whose_commits_would_wait(fleet, clusters):
+    primary = clusters["db1"]
+    every = ("-e", "cache_restart_serial=2", "-e", "cache_restart_min_standbys=0")
+    before = fleet.started()
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+    primary.sql("SELECT pg_reload_conf()")
+    try:
+        output, status = fleet.run("--check")
+        assert status == 0, output  # the other one confirms meanwhile
+        output, status = fleet.run(*every)
+        assert status != 0 and fleet.started() == before
+        says(output, "While db2, db3 restart, all commits on db1 would wait: synchronous_standby_names needs 1, and 0 would be connected. Reduce"
+             " cache_restart_serial, change synchronous_standby_names meanwhile, or let them wait with -e cache_restart_commits_may_wait=true.")
+        output, status = fleet.run("--check", *every, "-e", "cache_restart_commits_may_wait=true")
+        assert status == 0, output
+    finally:
+        primary.sql("ALTER SYSTEM RESET synchronous_standby_names")
+        primary.sql("SELECT pg_reload_conf()")
+
+
+@thorough
+def test_what_a_restart_ends(fleet, clusters):
+    with clusters["db1"].session("pg_dump", "SELECT pg_create_physical_replication_slot('gone', false, true)"):
+        output, status = fleet.run("--check")
+    assert status == 0, output
+    says(output, "The restart of db1 ends: pg_dump, temporary replication slots (1).")
+    assert "The restart of db2 ends" not in output
 
 
 @thorough

@@ -13,6 +13,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import Resid
 
 NOW, BEFORE = 200, 100
 ROW = {
+    "application_name": "walreceiver", "synchronous": None,
     "in_recovery": True, "system_identifier": "7", "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data", "started": NOW,
     "pid": 5, "extension": "1.0.0", "schema": None, "lsn": 1 << 30, "paused": False, "delay": None, "receiver": "streaming",
     "log": [],
@@ -92,7 +93,7 @@ def test_read(tmp_path):
             assert "timeout" in statement
 
         def rows(self, statement, parameters):
-            return [dict(ROW, lsn="5", pid="6")]
+            return [dict(ROW, lsn="5", pid="6", names=None, standbys=None, conninfo=None)]
 
         def close(self):
             self.closed = True
@@ -104,6 +105,21 @@ def test_read(tmp_path):
     assert (found["kept"], found["lease"], found["lsn"], found["pid"]) == ({"roll": "9"}, {"id": "run-0a1b2c3d"}, 5, 6) and session.closed
     (tmp_path / "db1.json").write_text("{")
     assert _restart_info.read(lambda: session, str(tmp_path), "db1", False)["unread"] is True
+
+
+@pytest.mark.parametrize(("conninfo", "name"), [
+    ("", ""), ("user=x host=/tmp fallback_application_name=walreceiver sslmode=prefer", "walreceiver"),
+    ("user=x application_name=db 2 fallback_application_name=walreceiver", "db 2"), ("user=x fallback_application_name=17/main", "17/main"),
+])
+def test_the_name_of_a_standby(conninfo, name):
+    assert _restart_info._application_name(conninfo) == name
+
+
+@pytest.mark.parametrize(("names", "number"), [
+    ("db2", 1), ("*", 1), ("db2, db3", 1), ("2 (db2, db3)", 2), ("FIRST 3 (*)", 3), ("any 2(db2, db3)", 2), (" 'first', db2", 1), ('"2db"', 1),
+])
+def test_how_many_a_commit_waits_for(names, number):
+    assert _restart_info._needed(names) == number
 
 
 def test_last_words(tmp_path):

@@ -23,7 +23,7 @@ DATABASES = {"7": "shop", "8": "air"}  # by which a pooler knows a cluster
 MAX_AGE = 1000
 GIVEN = {
     "cache_restart_primary": "in_place", "cache_restart_candidate": "", "cache_restart_switchover_tasks": "", "cache_restart_serial": 1,
-    "cache_restart_min_standbys": 1, "cache_restart_what": "postgresql",
+    "cache_restart_min_standbys": 1, "cache_restart_what": "postgresql", "cache_restart_commits_may_wait": False,
 }
 
 

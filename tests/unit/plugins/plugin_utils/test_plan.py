@@ -16,7 +16,7 @@ HOSTS = ["db1", "db2", "db3"]
 GIVEN = {
     "cache_restart_abort": "false", "cache_restart_resume": True, "cache_restart_primary": "in_place", "cache_restart_candidate": "",
     "cache_restart_switchover_tasks": "", "cache_restart_serial": "1", "cache_restart_min_standbys": "1", "cache_restart_max_age": 86400,
-    "cache_restart_what": "postgresql", "pgfleet_login_port": 5433,
+    "cache_restart_what": "postgresql", "cache_restart_commits_may_wait": "no", "pgfleet_login_port": 5433,
 }
 
 
@@ -183,3 +183,12 @@ def test_how_a_host_is_asked():
 
 def test_who_has_not_shared():
     assert _plan.not_shared(["db1", "db2", "db4"], dict(variables(db2={}), db2={"cache_restart_given": {}}, db4={})) == ["db2", "db4"]
+
+
+def test_nobody_takes_over_from_a_primary_that_only_has_to_be_restored():
+    given = variables(**{host: {"cache_restart_primary": "switchover", "cache_restart_switchover_tasks": __file__} for host in HOSTS})
+    assert plan(given=given)["switchover"] == "db1"
+    debt = dict(DEBT, started=0)
+    kept = {"roll": "100000", "state": "restarted", "before": 0, "after": 1, "debt": debt}
+    found = plan(answers(db1={"kept": kept}), given)
+    assert (found["last"], found["switchover"], found["problem"]) == ("db1", "", "")

@@ -42,6 +42,7 @@ def test_a_new_one():
     assert plan() == {
         "hosts": HOSTS, "primary": "db1", "standbys": ["db2", "db3", "db4"], "roll": "100000", "resumed": False, "done": [],
         "batches": [["db2"], ["db3"], ["db4"]], "last": "db1", "problem": "", "abort": False,
+        "commits_may_wait": False,
     }
 
 
@@ -420,3 +421,21 @@ def test_what_an_abort_has_left_beyond_limit():
     of_this_run = {"cache_restart_fleet": {"abort": True, "done": ["db1"], "answers": fleet(db2={"out": True})}}
     variables = {"db1": of_this_run, "db2": {}, "db3": {}}
     assert _roll.left(["db1", "db2", "db3"], variables) == ["db2"]
+
+
+SYNCHRONOUS = {"needed": 1, "standbys": ["db2", "walreceiver", "elsewhere"]}
+
+
+@pytest.mark.parametrize(("synchronous", "batch", "message"), [
+    (None, ["db2", "db3"], ""), (SYNCHRONOUS, ["db2", "db3"], ""), (dict(SYNCHRONOUS, needed=3), ["db4"], ""),
+    (dict(SYNCHRONOUS, needed=2), ["db2", "db3"], "While db2, db3 restart, all commits on db1 would wait: synchronous_standby_names needs 2, and 1 would be"),
+    (dict(SYNCHRONOUS, needed=3), ["db2"], "While db2 restarts, all commits on db1 would wait: synchronous_standby_names needs 3, and 2 would be connected."),
+])
+def test_whose_commits_would_wait(synchronous, batch, message):
+    names = {"db1": "", "db2": "db2", "db3": "walreceiver", "db4": "other"}
+    found = {host: dict(one, application_name=names[host], synchronous=synchronous if host == "db1" else None) for host, one in fleet().items()}
+    said = plan(found, serial=2, min_standbys=0, limited=["db1", *batch])["problem"]
+    assert said.startswith(message) and bool(said) == bool(message), said
+    assert plan(found, serial=2, min_standbys=0, limited=["db1", *batch], commits_may_wait=True)["problem"] == ""
+    assert _roll.may_go_out(found, batch[0], {"hosts": tuple(HOSTS)}, batch, "db1", 0, "64MB") == said
+    assert _roll.may_go_out(found, batch[0], {"hosts": tuple(HOSTS), "commits_may_wait": True}, batch, "db1", 0, "64MB") == ""
