@@ -162,6 +162,7 @@ def test_check_foretells_that_a_stopped_primary_is_started(fleet):
     assert "PostgreSQL was stopped since an interrupted run and was started first." in " ".join(fleet.output.split()), fleet.output
 
 
+@thorough
 def test_the_clients_of_a_primary_that_does_not_come_back(fleet):
     fleet.reset()
     fleet.resume(per_host={"db1": {"comes_back": False}}, cache_restart_timeout=3)
@@ -183,6 +184,7 @@ exec sh -c "$last"
 """
 
 
+@thorough
 def test_a_primary_that_is_lost_while_it_is_started(fleet, tmp_path):
     """In the middle of a module, when Ansible has a directory there to clean up. Its clients go on, and every host is in the report."""
     elsewhere = [{"host": "db2", "port": fleet.pooler.port, "socket": fleet.pooler.directory, "database": "postgres"}]
@@ -201,6 +203,7 @@ def test_a_primary_that_is_lost_while_it_is_started(fleet, tmp_path):
     assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
 
 
+@thorough
 def test_a_host_without_a_lease_keeps_nobody_else_down(fleet):
     """The primary is started and its clients go on, although nothing can be recorded on the standby."""
     state = os.path.join(fleet.directory, "readonly")

@@ -443,6 +443,7 @@ def test_no_connection_is_left(fleet, clusters):
     assert fleet.started() == before
 
 
+@thorough
 def test_a_host_that_is_lost_in_a_task_of_the_user(fleet, clusters):
     """Ansible takes it out of the play, past every rescue: it is named all the same, and no other host is begun. The next run goes on with it."""
     steer = fleet.write("lost.yml", """

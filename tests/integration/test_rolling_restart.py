@@ -201,6 +201,7 @@ def test_a_failed_gate_and_its_resume(fleet, clusters):
     assert all(fleet.kept(name)["finished"] for name in NAMES)
 
 
+@thorough
 def test_a_batch_of_hosts_that_have_different_steps_left(fleet, clusters):
     """db2 is out, restarted and cold; db3 is as it was. Each takes its own steps, in its own order."""
     for one in clusters.values():
