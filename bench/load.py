@@ -93,10 +93,9 @@ class Load:
 
 
 def title(pid: str) -> str:
-    """As ps(1) shows it. One that has ended, and of which its parent has not taken note yet, is taken for a session."""
+    """As ps(1) shows it. One that is ending has none, and is taken for a session: its parent has not taken note of its time yet."""
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_text()
-        return command or ("[local]" if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z" else "")
+        return Path(f"/proc/{pid}/cmdline").read_text() or "[local]"
     except OSError:
         return ""
 

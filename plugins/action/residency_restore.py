@@ -132,12 +132,13 @@ def reason(result: Dict[str, Any]) -> Optional[str]:
 
 def progress_line(host: str, result: Dict[str, Any]) -> str:
     """``db1: 40 % of warm@3, 812 MB/s, 4.2 s left``."""
+    what = result["snapshot"] or "the fallback relations"
     if result["state"] == "waiting":
-        return "%s: %s is %s, for %s so far" % (host, result["snapshot"], reason(result), human_seconds(result["seconds"]))
+        return "%s: %s is %s, for %s so far" % (host, what, reason(result), human_seconds(result["seconds"]))
     line = "%s: %d %% of %s, %s/s" % (
         host,
         result["progress"],
-        result["snapshot"],
+        what,
         human_bytes(result["bytes_per_second"]),
     )
     if result["progress"] > 0:

@@ -16,6 +16,7 @@ def test_a_warning_of_both_looks_is_there_once():
 def test_line():
     result = {"progress": 40.0, "seconds": 2.0, "bytes_per_second": 100 * 1024**2, "snapshot": "warm@3", "state": "running"}
     assert residency_restore.progress_line("db1", result) == "db1: 40 % of warm@3, 100 MB/s, 3.0 s left"
+    assert residency_restore.progress_line("db1", dict(result, snapshot=None)) == "db1: 40 % of the fallback relations, 100 MB/s, 3.0 s left"
 
 
 def test_line_before_there_is_a_speed():
