@@ -95,6 +95,7 @@ def parsed(given: Mapping[str, Any]) -> Reading:
         statistics = dict(values["statistics"])
         statistics.update(databases=_each(Database, statistics["databases"]), objects=_each(Object, statistics["objects"]))
         values.update(
+            seconds=float(values["seconds"]),
             postmaster=tuple(map(int, values["postmaster"])),
             statistics=Statistics(**statistics),
             sessions=Sessions(*values["sessions"]),

@@ -150,7 +150,9 @@ def _certificates(dummy: Session, files: Files, dummy2: Any) -> str:
     certificate, key = (os.path.join(files.data_directory, files.setting(name)) for name in ("ssl_cert_file", "ssl_key_file"))
     try:
         if not files.setting("ssl_passphrase_command"):
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.set_ciphers("ALL:@SECLEVEL=0")  # Python's own level may be stricter than the server's
+            context.load_cert_chain(certificate, key, password="")
     except (OSError, ValueError) as error:
         return "%s and %s are no certificate with its key: %s. Correct ssl_cert_file and ssl_key_file, or set ssl to off." % (
             printable(certificate, _MOST), printable(key, _MOST), printable(error, _MOST))

@@ -214,7 +214,7 @@ def test_one_is_lost_midway(fleet, cluster, tmp_path, hosts):
     thread.join()
     [path] = (tmp_path / "results").glob("*")
     found = json.loads(path.read_text())["hosts"]
-    assert status != 0 and {host: one["verdict"] for host, one in found.items()} == {name: "lost" if name == "two" else "done" for name in hosts}, output
+    assert status != 0 and {host: one["verdict"] for host, one in found.items()} == {name: "unreachable" if name == "two" else "done" for name in hosts}, output
     assert "1 of %d hosts failed: two. The table shows why." % len(hosts) in output
     assert [len(found[name]["result"].get("runs", [])) for name in hosts] == [int(name != "two") for name in hosts]
     order = [name for name in re.findall(r"TASK \[pgfleet.cache.cache_cold_test : Summarize the runs\] \*+\nok: \[(.*?)\]", output) if name != "two"]

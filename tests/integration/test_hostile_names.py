@@ -140,9 +140,12 @@ def test_rolling_restart(fleet, state_directory, mode):
 
 @thorough
 @pytest.mark.parametrize("mode", [["--check"], []], ids=["check", "real"])
-def test_cold_test(fleet, mode):
+def test_cold_test(fleet, state_directory, mode):
     """A plan has the names of tables, of which the operator's query says nothing, and so has a server's error."""
-    arguments = {"cache_cold_test_states": ["both_cold", "restored"], "cache_cold_test_repeat": 1, "cache_cold_test_database": "door"}
+    arguments = {
+        "cache_cold_test_states": ["both_cold", "restored"], "cache_cold_test_repeat": 1, "cache_cold_test_database": "door",
+        "pgfleet_state_directory": state_directory,
+    }
     raw, status = fleet("cold_test", *mode, cache_cold_test_queries=[{"name": "all", "query": "SELECT count(*) FROM behind"}], **arguments)
     assert status == 0, raw
     check(raw)

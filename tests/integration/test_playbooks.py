@@ -33,7 +33,7 @@ ENTRY_POINTS = {
 }
 # As AWX and -e name=value give them
 TEXTS = {
-    "cache_cold_test_queries": '[{"name": "one", "query": "SELECT count(*) FROM passenger"}]',
+    "cache_cold_test_queries": [{"name": "one", "query": "SELECT count(*) FROM passenger"}],  # no text can be a list of dictionaries
     "cache_cold_test_settings": "max_parallel_workers_per_gather=0",
     "cache_cold_test_states": "both_cold,both_warm",
     "cache_cold_test_repeat": "1",
@@ -60,6 +60,9 @@ def as_text(playbook):
     for name, option in sorted(options(playbook).items()):
         value = TEXTS.get(name, option.get("default"))
         if name.startswith("pgfleet_") or value in (None, "", []) or "{{" in str(value):
+            continue
+        if name == "cache_cold_test_queries":
+            given += ["-e", json.dumps({name: value})]
             continue
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
         given += ["-e", "%s='%s'" % (name, text)]
@@ -477,7 +480,8 @@ def test_task_files_of_the_same_names(fleet, cluster, tmp_path, playbook):
             (tmp_path / (folder + name)).write_text(json.dumps(foreign))
     cluster.warm(cluster.file_of("pg_database"))
     own = {
-        "cache_cold_test_queries": [{"name": "one", "query": "SELECT count(*) FROM passenger"}], "cache_cold_test_states": ["both_cold"],
+        "target": "postgresql", "cache_cold_test_states": ["both_cold"],
+        "cache_cold_test_queries": [{"name": "one", "query": "SELECT count(*) FROM passenger"}],
         "cache_restart_min_standbys": 0, "pgfleet_service_manager": __file__ if playbook == "rolling_restart" else "systemd",
         "cache_warmup_relations": ["{{ relation }}"],
     }
