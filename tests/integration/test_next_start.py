@@ -211,3 +211,35 @@ def test_the_primary_first(fleet, clusters):
     for name in ("db2", "db3", "db1"):  # as before, standbys first: they may have more than the primary
         clusters[name].stop("fast")
         clusters[name].start()
+
+
+SPOILT = """
+- name: Spoil it when it is back in traffic
+  {task}
+  become: true
+  become_user: postgres
+  when: pgfleet_traffic_step == 'in'
+"""
+
+
+@thorough
+@pytest.mark.parametrize("task, message", [
+    ("pgfleet.cache.cache_evict: {{scope: cluster, data_directory: {data}, login_port: {port}, login_unix_socket: {socket}}}",
+     "db2 was warm, and * % of it is resident now, less than cache_restart_min_residency (30 %): nothing was switched over."),
+    ("ansible.builtin.command: {bin}/psql -h {socket} -p {port} -c 'SELECT pg_wal_replay_pause()'", "db2 has replay paused, so nothing was switched over."),
+], ids=["cold", "paused"])
+def test_a_candidate_that_was_warm(fleet, clusters, task, message):
+    """It is looked at again just before the switchover."""
+    one = clusters["db2"]
+    for cluster in clusters.values():
+        cluster.warm(cluster.file_of("passenger"))
+    before = fleet.started()
+    steer = fleet.write("spoilt.yml", SPOILT.format(task=task.format(data=one.data, bin=one.bin, socket=one.socket, port=one.port)))
+    try:
+        output, status = fleet.run(
+            "--limit", "db1,db2", cache_restart_primary="switchover", cache_restart_switchover_tasks=fleet.write("never.yml", "[]"),
+            per_host={"db2": {"cache_restart_traffic": [steer]}})
+    finally:
+        one.sql("SELECT pg_wal_replay_resume()")
+    assert status != 0 and fleet.started()["db1"] == before["db1"]
+    says(output, message)
