@@ -24,5 +24,6 @@ def test_a_cold_query_reads_the_table_and_a_warm_one_nothing():
     for state in ("buffers_cold", "restored", "both_warm"):
         assert read[state] <= LESS * size, state
     for one in result["runs"]:
-        assert one["certainty"] == "exact"
+        # the kernel may take back pages of programs, on the data's own disk
+        assert one["certainty"] == "exact" or one["remarks"][0].startswith("program files were read too"), one["remarks"]
         assert sum(disk["bytes"] for disk in one["disks"]) >= 0.97 * one["device_bytes"] - (1 << 20)
