@@ -20,7 +20,7 @@ import time
 import pytest
 from cluster import MAJOR, OWNER, quick, run, thorough
 from devices import device
-from playbook import banners, documented, four, keys, recap, task
+from playbook import documented, four, keys, recap, task
 
 COST = "temp_buffer_cost"
 SMALL = {"sizes": [128, 1024], "iterations": 2}
@@ -346,18 +346,17 @@ def test_one_of_two_hosts_fails(two, cluster):
 @thorough
 def test_wrong_variables(two):
     for variable, message in (
-        ("cache_temp_buffer_cost_sizes=127", "cache_temp_buffer_cost_sizes has '127': each must be a whole number from 128 to 4194304."),
-        ("cache_temp_buffer_cost_iterations=0", "cache_temp_buffer_cost_iterations is '0': it must be a whole number from 1 to 1000."),
-        ("cache_temp_buffer_cost_reach=disk", "cache_temp_buffer_cost_reach is 'disk': it must be page_cache or device."),
-        ("cache_temp_buffer_cost_sizes=128,128", "cache_temp_buffer_cost_sizes has one size twice, or more than 100: name each once."),
-        ("cache_temp_buffer_cost_time_limit=8d", "cache_temp_buffer_cost_time_limit is 8d: it must be at most 7 days."),
-        ("cache_temp_buffer_cost_rate=1X", "cache_temp_buffer_cost_rate is '1X': it must be a size such as 200MB"),
-        ("cache_temp_buffer_cost_time_limit=soon", "cache_temp_buffer_cost_time_limit is 'soon': it must be a duration such as 36h"),
+        ("cache_temp_buffer_cost_sizes=127", "sizes has 127: each must be from 128 to 4194304 blocks of 8 kB."),
+        ("cache_temp_buffer_cost_iterations=0", "iterations is 0: it must be from 1 to 1000."),
+        ("cache_temp_buffer_cost_reach=disk", "value of cache_temp_buffer_cost_reach must be one of: page_cache, device, got: disk"),
+        ("cache_temp_buffer_cost_sizes=128,128", "sizes has one of them twice: name each once."),
+        ("cache_temp_buffer_cost_time_limit=8d", "time_limit is 8d: it must be at most 7 days."),
+        ("cache_temp_buffer_cost_rate=1X", "rate is '1X': it must be a size such as 200MB"),
+        ("cache_temp_buffer_cost_time_limit=soon", "time_limit is 'soon': it must be a duration such as 36h"),
         ("cache_temp_buffer_cost_szies=128", "did you mean cache_temp_buffer_cost_sizes?"),
     ):
         output, status = two.command("pgfleet.cache.temp_buffer_cost", "-e", variable)
         assert status != 0 and message in " ".join(output.split()), output
-        assert len(banners(output)) == 2
 
 
 @thorough
