@@ -53,7 +53,7 @@ class Files:
     def __init__(self, answer: Mapping[str, Any], config_file: str) -> None:
         self.data_directory = data_directory = answer["data_directory"]
         self._environment = dict(os.environ, LC_ALL="C")
-        # PGPORT, for one, is the default of a setting
+        # PGPORT, for one, is the default of a setting. Where /proc hides the environment of other processes, the setting itself decides.
         with suppress(OSError), open("/proc/%d/environ" % answer["pid"], encoding="utf-8", errors="surrogateescape") as file:
             given = [word.partition("=") for word in file.read().split("\0")]
             self._environment.update((name, value) for name, dummy, value in given if name.startswith(("PG", "LD_")))
@@ -229,6 +229,7 @@ def _huge_pages(session: Session, files: Files, answer: Mapping[str, Any]) -> st
         ends = [line.split()[0].split("-") for line in file if "/anon_hugepage" in line]
     free = sum(int(end, 16) - int(begin, 16) for begin, end in ends)
     for name, sign in (("free_hugepages", 1), ("resv_hugepages", -1), ("nr_overcommit_hugepages", 1), ("surplus_hugepages", -1)):
+        # a size that the kernel does not know has no directory, and no pages
         with suppress(OSError), open("/sys/kernel/mm/hugepages/hugepages-%dkB/%s" % (size // 1024, name), encoding="ascii") as file:
             free += sign * size * int(file.read())
     if needed <= free:
