@@ -19,7 +19,7 @@ demo-clean: ## stop and remove the fleet of `make demo` (root)
 
 .PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule test-few
 .PHONY: test-block-devices test-cuts test-packages test-fleet test-cold test-tenant
-test: ## what every change has to pass, and the sum of it (root); 35 minutes
+test: ## what every change has to pass, and the sum of it (root); 20 to 35 minutes
 	@MAJORS=18 /usr/bin/python3 build-tools/test.py sanity lint unit majors beside molecule beside extension then integration
 
 test-all: ## everything, each variant, scenario and version, but not stress and asan (root); hours

@@ -3,16 +3,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The table of a run on the screen, and the same and more in a file and in the stats of the run."""
+"""The table of a run on the screen, and the same and more in a file and in the stats of the run.
+
+The table is displayed as it is: the result of a debug task is JSON with quotes and escapes, and display_ok_hosts=false hides it.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime, timezone
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from ansible import context
+from ansible import constants, context
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import (
     _command,
@@ -30,6 +34,7 @@ NAMED = {
     "cold_test": "evicts the caches and restarts PostgreSQL", "physical_io": "loads tables and drives the disks",
     "temp_buffer_cost": "writes temporary tables of gigabytes",
 }
+display = Display()
 SCHEMA = 1  # of the file; a key that goes or changes its meaning makes it one more
 
 
@@ -78,6 +83,9 @@ class ActionModule(ActionBase):
                 lines.append(lost)
                 first = hosts_of_run[0]
                 messages[first] = " ".join(filter(None, [messages.get(first), lost]))
+        if "json" not in constants.DEFAULT_STDOUT_CALLBACK:  # what reads that finds them in the result
+            for line in lines:
+                display.display(line)
         result.update(
             changed=False,
             lines=lines,

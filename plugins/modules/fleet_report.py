@@ -85,12 +85,6 @@ EXAMPLES = r"""
     hosts: "{{ ansible_play_hosts_all }}"
     directory: ~/pgfleet_results
   run_once: true
-  register: report
-
-- name: Show all hosts
-  ansible.builtin.debug:
-    msg: "{{ report.lines }}"
-  run_once: true
 """
 
 RETURN = r"""

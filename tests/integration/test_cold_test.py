@@ -296,6 +296,23 @@ def test_a_half_finished_roll_is_not_measured(fleet, cluster, tmp_path):
 
 
 @thorough
+@pytest.mark.parametrize("arguments", [["--check"], []], ids=["check", "real"])
+def test_what_a_play_has_restarted_is_not_measured(fleet, cluster, tmp_path, arguments):
+    """--check foretells it."""
+    (tmp_path / "state").mkdir()
+    debt = {
+        "for": "play", "snapshot": "restart@3", "digest": "", "wanted": 1, "started": 1, "by": "alice", "since": "2026-11-20T03:00:00Z",
+        "standby": False,
+        "system_identifier": cluster.sql("SELECT system_identifier FROM pg_control_system()"),
+    }
+    (tmp_path / "state" / "db1.json").write_text(json.dumps({"debt": debt}))
+    before = host(cluster)
+    output, status = fleet.command("pgfleet.cache.cold_test", *arguments)
+    assert status != 0 and "db1 was restarted by a play that saved restart@3, and is not as warm as before" in " ".join(output.split()), output
+    as_before(cluster, before)
+
+
+@thorough
 def test_the_preview_names_the_command(fleet, cluster):
     """Word for word, as the server's process is then started."""
     output, status = fleet.command("pgfleet.cache.cold_test", "--check")

@@ -115,7 +115,7 @@ def test_snapshot_and_warmup(fleet):
         # of the options Ansible itself writes what the operator has set
         raw, dummy = fleet(playbook, cache_warmup_databases=["no\x1b[31m"])
         check(raw)
-        assert "TASK [Show the report]" in raw
+        assert "TASK [Write the report]" in raw
 
 
 @thorough

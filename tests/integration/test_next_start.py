@@ -71,7 +71,7 @@ def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):
     clusters["db2"].start()
     assert status != 0
     line = row(output, "db2")
-    assert "terminating" not in line and 'FATAL: configuration file \\"%s/postgresql.auto.conf\\" contains errors' % clusters["db2"].data in line, line
+    assert "terminating" not in line and 'FATAL: configuration file "%s/postgresql.auto.conf" contains errors' % clusters["db2"].data in line, line
     after = fleet.started()
     assert [name for name in after if after[name] != before[name]] == ["db2"]
 

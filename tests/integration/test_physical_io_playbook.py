@@ -237,5 +237,5 @@ def test_one_of_two_hosts_fails(fleet, driven, cluster, when, side_by_side):
     assert (found["db1"]["verdict"], found["db2"]["verdict"]) == ("failed", "done"), found
     [one] = found["db2"]["result"]["runs"]
     assert one["load"]["select_blocks"] > 0 and one["io"]["reads"]["counted"] is not None
-    report = output[output.index("TASK [Show the report]"):]
+    report = output[output.index("TASK [Write the report]"):]
     assert [name for name in ("db1", "db2") if name in report.split("PLAY [")[0]] == ["db1", "db2"], report

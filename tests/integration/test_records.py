@@ -251,7 +251,7 @@ def test_what_was_begun_is_not_finished_in_another_way(fleet, clusters):
     says(output, "Would first restart the batches db3.")
     output, status = fleet.run("--check", "-e", "cache_restart_what=host")
     assert status == 0, output
-    assert row(output, "db2").rstrip('",').endswith("Already restarted and warm: would not be restarted again.")
+    assert row(output, "db2").endswith("Already restarted and warm: would not be restarted again.")
     assert re.search(r"Would save [\d.]+ .?B that are cached now as 'restart'\.", row(output, "db3")), output
     says(output, "Would first restart the batches db3.*Would then restart the primary db1.")
     output, status = fleet.run("--check", "-e", "cache_restart_resume=false", cache_restart_primary="skip")
@@ -299,7 +299,7 @@ def test_a_damaged_record(fleet, clusters, content, said):
     output, status = fleet.run()
     assert status != 0 and fleet.started() == before
     assert said in row(output, "db3") and "remove the file" in row(output, "db3")
-    assert row(output, "db1").rstrip('", ').endswith("in")
+    assert row(output, "db1").rstrip().endswith("in")
     assert "Traceback" not in output and "has no attribute" not in output
 
 
@@ -464,3 +464,29 @@ def test_a_host_that_is_lost_in_a_task_of_the_user(fleet, clusters):
     output, status = fleet.run(**steered)
     assert status == 0, output
     assert all(fleet.kept(name)["state"] == "done" for name in ("db2", "db3"))
+
+
+@thorough
+def test_a_restore_that_waits_for_another_one_says_so(fleet, clusters):
+    """db3's slow one has the machine's turn until db2's has waited for a second."""
+    for one in clusters.values():
+        warm(one)
+    other = clusters["db3"]
+    other.sql("SELECT residency_snapshot('slow')")
+    other.cool(other.file_of("passenger"))
+    job = other.sql("""SELECT residency_restore_start('slow', '{"rate": 65536}')""")
+    db2 = clusters["db2"]
+    asked = (db2.bin + "/psql", "-h", db2.socket, "-p", str(db2.port), "-XAtc", "SELECT state FROM residency_jobs")
+
+    def end():
+        wait_for(lambda: "waiting" in run(*asked, user="postgres", check=False))  # it is down in between
+        time.sleep(1)
+        other.sql("SELECT residency_cancel(%s)" % job)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    try:
+        output, status = fleet.run("--limit", "db2")
+    finally:
+        ending.join()
+    assert status == 0 and re.search(r'Job \d+ waited for the restore of "%s" \(PID \d+\), for ' % other.data, row(output, "db2")), output
