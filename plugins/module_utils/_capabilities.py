@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _devices, _page_cache, _proc
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._data_directory import DataDirectory
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._remarks import Reclaim
@@ -37,6 +38,9 @@ _SAMPLED_BYTES = 4 * 1024 * 1024
 _NEAR = 0.9  # of memory.high, from where on it is what limits the page cache
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+# whether the server runs in the network namespace of this process, so that the kernel is the same
+_HERE = "SELECT pg_catalog.inet_server_addr() = pg_catalog.inet_client_addr() AS here, pg_catalog.pg_backend_pid() AS pid"
 
 
 class Place(NamedTuple):
@@ -73,6 +77,15 @@ def reclaim(pid: int) -> Reclaim:
     cgroup = _cgroup(pid, _proc.mounts())
     near = cgroup["high_bytes"] is not None and cgroup["high_used_bytes"] is not None and cgroup["high_used_bytes"] >= _NEAR * cgroup["high_bytes"]
     return Reclaim(bool(_kdamonds()), cgroup["high_set_by"] if near else None, cgroup["high_bytes"] if near else 0)
+
+
+def server_reclaim(session: Session) -> Reclaim:
+    """The mechanisms that reclaim pages of the server, if this is its host."""
+    peer = session.peer()
+    if peer is not None:
+        return reclaim(peer.pid)
+    found = session.only_row(_HERE)
+    return reclaim(found["pid"]) if found["here"] else Reclaim()
 
 
 def memory_limit(pid: int) -> Optional[int]:

@@ -35,14 +35,17 @@ _PREFIX = re.compile(r"\S+ \S+ \S+ \[\d+\] \S+?: +")  # of the server's log line
 _MOST = 300  # characters of a text of the server's
 
 
-def check(session: Session, host: str, answer: Mapping[str, Any]) -> None:
-    """Raise ResidencyError with file, line and remedy if PostgreSQL would not start again. ``answer`` is _restart_info's."""
+def check(session: Session, host: str, answer: Mapping[str, Any], reboots: bool) -> None:
+    """Raise ResidencyError with file, line and remedy if PostgreSQL would not start again. ``answer`` is _restart_info's.
+
+    A host that ``reboots`` has its huge pages anew, as the kernel's command line and sysctl.d say.
+    """
     files = Files(answer, session.only_row("SELECT pg_catalog.current_setting('config_file') AS path")["path"])
     for lead, checks in (
             ("PostgreSQL on %s would not start again: ", (_settings, _rules, _certificates, _libraries, _lower_than_the_primary, _together, _huge_pages)),
             ("After a restart of PostgreSQL on %s, ", (_role, _port, _maps))):
         for wrong in checks:
-            why = wrong(session, files, answer)
+            why = "" if reboots and wrong is _huge_pages else wrong(session, files, answer)
             if why:
                 raise ResidencyError(lead % host + why)
 
@@ -111,11 +114,15 @@ def _rules(session: Session, files: Files, answer: Mapping[str, Any]) -> str:
     path = files.setting("hba_file")
     if not os.access(path, os.R_OK):
         return "hba_file is %s, which cannot be read. Restore the file, or correct the setting." % printable(path, _MOST)
+    if path != session.only_row("SELECT pg_catalog.current_setting('hba_file') AS path")["path"]:
+        return ""  # the view has the rules of the file that is left
     return _fault(session, "pg_hba_file_rules", "hba_file", answer)
 
 
-def _maps(session: Session, dummy: Files, answer: Mapping[str, Any]) -> str:
-    """With a fault in pg_ident.conf the server starts, but without any map."""
+def _maps(session: Session, files: Files, answer: Mapping[str, Any]) -> str:
+    """With a fault in pg_ident.conf the server starts, but without any map; without the file, too, and its view is an error."""
+    if not os.access(files.setting("ident_file"), os.R_OK):
+        return ""
     fault = _fault(session, "pg_ident_file_mappings", "ident_file", answer)
     return "nobody could log in by the maps of its users: " + fault if fault else ""
 
@@ -225,8 +232,11 @@ def _huge_pages(session: Session, files: Files, answer: Mapping[str, Any]) -> st
                current_setting('block_size')::bigint AS block FROM pg_catalog.pg_settings WHERE name IN ('shared_memory_size', 'shared_buffers')""")
     needed = int(now["bytes"]) - int(now["buffers"]) + files.number("shared_buffers") * int(now["block"])
     size = files.number("huge_page_size") * 1024 or _default_huge_page()
-    with open("/proc/%d/maps" % answer["pid"], encoding="utf-8", errors="replace") as file:
-        ends = [line.split()[0].split("-") for line in file if "/anon_hugepage" in line]
+    try:
+        with open("/proc/%d/maps" % answer["pid"], encoding="utf-8", errors="replace") as file:
+            ends = [line.split()[0].split("-") for line in file if "/anon_hugepage" in line or "/SYSV" in line]
+    except OSError:  # of a server with more capabilities than this process
+        return ""
     free = sum(int(end, 16) - int(begin, 16) for begin, end in ends)
     for name, sign in (("free_hugepages", 1), ("resv_hugepages", -1), ("nr_overcommit_hugepages", 1), ("surplus_hugepages", -1)):
         # a size that the kernel does not know has no directory, and no pages

@@ -114,15 +114,21 @@ def remarks(facts: Facts) -> List[str]:
         found.append("%s was in memory during the restore, and the kernel has reclaimed it since." % human_blocks(missing.reclaimed))
     if missing.not_planned:
         found.append("%s was not part of job %s." % (human_blocks(missing.not_planned), facts.job))
+    return found + of_reclaim(reclaim, "restore shortly before they are needed, or hold them (hold_until)", facts.state != _hold.HOLDING)
+
+
+def of_reclaim(reclaim: Reclaim, advice: str, needed: bool = True) -> List[str]:
+    """The remarks on what reclaims pages, with what to do about it; pages that are held need nothing of DAMON."""
+    found = []
     if reclaim.damon:
         found.append(
             "DAMON runs on this host: the kernel reclaims pages that are not read for a while, although memory is free.%s"
-            % (" Restore shortly before they are needed, or hold them (hold_until)." if facts.state != _hold.HOLDING else "")
+            % (" %s." % (advice[0].upper() + advice[1:]) if needed else "")
         )
     if reclaim.cgroup is not None:
         found.append(
-            "The server's memory is at memory.high of %s (%s): the kernel reclaims pages that are not read for a while. Raise it, or restore shortly"
-            " before they are needed, or hold them (hold_until)." % (human_bytes(reclaim.high_bytes), reclaim.cgroup)
+            "The server's memory is at memory.high of %s (%s): the kernel reclaims pages that are not read for a while. Raise it, or %s."
+            % (human_bytes(reclaim.high_bytes), reclaim.cgroup, advice)
         )
     return found
 

@@ -17,7 +17,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import _capabilities
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, sqlstate
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Patterns
-from ansible_collections.pgfleet.cache.plugins.module_utils._remarks import Budget, Facts, Lost, Reclaim, Wait
+from ansible_collections.pgfleet.cache.plugins.module_utils._remarks import Budget, Facts, Lost, Wait
 from ansible_collections.pgfleet.cache.plugins.module_utils._selection import Selection, Wish
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import (
     BLOCK_BYTES,
@@ -67,8 +67,6 @@ SELECT memory_available_bytes AS available, cgroup_headroom_bytes AS cgroup_head
        hot_bytes AS hot, restored_elsewhere_bytes AS restored_elsewhere
 FROM @extschema@.residency_budget()
 """
-# whether the server runs in the network namespace of this process, so that the kernel is the same
-_HERE = "SELECT pg_catalog.inet_server_addr() = pg_catalog.inet_client_addr() AS here, pg_catalog.pg_backend_pid() AS pid"
 _START = "SELECT @extschema@.residency_restore_start(%s::text, %s::jsonb) AS job"
 # of the newest ones; a job with a rate of its own tells that rate, not the host's
 _SPEED = """
@@ -634,7 +632,7 @@ def _facts(session: Session, result: Dict[str, Any], job: Optional[Row], selecti
         "gone": measured.total.gone,
         "gone_percent": measured.total.gone_percent,
         "lost": sorted(lost, key=lambda loss: -loss.blocks),
-        "reclaim": _reclaim(session),
+        "reclaim": _capabilities.server_reclaim(session),
     }
     if job is None:
         return Facts(**facts)
@@ -662,15 +660,6 @@ def _limit(options: Options) -> Optional[str]:
         return None
     left = (_deadline.parse(options.deadline) - datetime.now(timezone.utc)).total_seconds()
     return "the deadline %s" % options.deadline if left <= DEADLINE_SLACK else None
-
-
-def _reclaim(session: Session) -> Reclaim:
-    """The mechanisms that reclaim pages on the server's host, if that is this host."""
-    peer = session.peer()
-    if peer is not None:
-        return _capabilities.reclaim(peer.pid)
-    found = session.only_row(_HERE)
-    return _capabilities.reclaim(found["pid"]) if found["here"] else Reclaim()
 
 
 def _resident_already(snapshot: Optional[Row], selection: Selection) -> str:

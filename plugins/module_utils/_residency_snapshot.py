@@ -12,7 +12,7 @@ import os
 import re
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _names, _residency
+from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _capabilities, _names, _remarks, _residency
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Row, Session, data_directory_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._names import Names, Place
@@ -211,6 +211,7 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool, 
     for limit, names_removed in (("keep is %d" % keep, removed), ("keep_days is %g" % (keep_days or 0), by_age)):
         if names_removed:
             result["msg"] += " %s: %s %s." % (limit, "would remove" if check_mode else "removed", ", ".join(names_removed))
+    result["remarks"] = _remarks.of_reclaim(_capabilities.server_reclaim(session), "save snapshots while the working set is in use")
     result["warnings"] += ([thin] if thin else []) + _names.unnamed_warnings(names)
     changes = compare(before, names_before, wanted, names)
     result["relations"] = [
@@ -283,7 +284,7 @@ def drop(session: Session, name: str, keep: int, check_mode: bool, keep_days: Op
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False, "snapshot": None, "thin": None, "removed": [], "relations": [], "difference": None, "queries": [], "warnings": [],
+        "changed": False, "snapshot": None, "thin": None, "removed": [], "relations": [], "difference": None, "remarks": [], "queries": [], "warnings": [],
         "diff": {"before": "", "after": ""},
     }
 

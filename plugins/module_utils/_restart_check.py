@@ -44,7 +44,9 @@ LEFT JOIN @extschema@.residency_jobs AS j ON j.state IN ('starting', 'running', 
 ORDER BY j.job DESC LIMIT 1"""
 
 
-def check(connect: Callable[[], Session], host: str, database: str, answer: Mapping[str, Any], wanted: Mapping[str, Any]) -> Dict[str, Any]:
+def check(
+    connect: Callable[[], Session], host: str, database: str, answer: Mapping[str, Any], wanted: Mapping[str, Any], reboots: bool
+) -> Dict[str, Any]:
     """The result of residency_snapshot in check mode. Raise ResidencyError if the host cannot be restarted.
 
     ``answer`` is _restart_info's; ``wanted`` has snapshot, min_residency (percent), min_free (a size) and replaced: the values of REPLACED, "" if the
@@ -62,7 +64,7 @@ def check(connect: Callable[[], Session], host: str, database: str, answer: Mapp
     with closing(connect()) as session:
         attach_extension(session)
         if answer["steps"]["restart"]:
-            _next_start.check(session, host, answer)
+            _next_start.check(session, host, answer, reboots)
         if debt:
             _check_debt(session, host, debt)
         snapshot = _residency_snapshot.take(session, wanted["snapshot"], _residency_snapshot.KEEP, False, check_mode=True)
@@ -77,11 +79,11 @@ def check(connect: Callable[[], Session], host: str, database: str, answer: Mapp
     return dict(snapshot, warnings=snapshot["warnings"] + ends)
 
 
-def would_not_start(connect: Callable[[], Session], host: str, answer: Mapping[str, Any]) -> str:
+def would_not_start(connect: Callable[[], Session], host: str, answer: Mapping[str, Any], reboots: bool) -> str:
     """Why PostgreSQL would not start again; empty if it would."""
     try:
         with closing(connect()) as session:
-            _next_start.check(session, host, answer)
+            _next_start.check(session, host, answer, reboots)
     except ResidencyError as error:
         return str(error)
     return ""

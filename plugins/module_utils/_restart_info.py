@@ -41,8 +41,10 @@ SELECT r.in_recovery, s.system_identifier::text AS system_identifier,
                 CASE WHEN current_setting('restore_command') <> '' THEN 'archive' ELSE 'none' END) AS receiver,
        pg_current_logfile() AS log, (SELECT max(conninfo) FROM pg_stat_wal_receiver) AS conninfo,
        CASE WHEN current_setting('synchronous_commit') NOT IN ('off', 'local') AND NOT r.in_recovery THEN current_setting('synchronous_standby_names') END
-       AS names, (SELECT array_agg(application_name::text) FROM pg_stat_replication WHERE sync_priority > 0 AND state = 'streaming') AS standbys
-FROM pg_control_system() AS s, (SELECT pg_is_in_recovery()) AS r(in_recovery)"""
+       AS names, t.standbys, t.others
+FROM pg_control_system() AS s, (SELECT pg_is_in_recovery()) AS r(in_recovery),
+     (SELECT array_agg(application_name::text) FILTER (WHERE sync_priority > 0) AS standbys,
+             array_agg(application_name::text) FILTER (WHERE sync_priority = 0) AS others FROM pg_stat_replication WHERE state = 'streaming') AS t"""
 _NUMBERS = ("version_num", "started", "pid", "lsn")
 
 _LOG = 1 << 14  # bytes of the end of a log that are read
@@ -81,10 +83,10 @@ def server(connect: Callable[[], Any]) -> Answer:
         session.command("SET statement_timeout = '30s'")
         row = session.rows(_SERVER, None)[0]
     found = dict(row, **{name: int(row[name]) for name in _NUMBERS})
-    names, standbys, conninfo = (found.pop(name) for name in ("names", "standbys", "conninfo"))
+    names, standbys, others, conninfo = (found.pop(name) for name in ("names", "standbys", "others", "conninfo"))
     return dict(
         found, log=_logs(found["pid"], row["data_directory"], row["log"]), application_name=_application_name(conninfo or ""),
-        synchronous={"needed": _needed(names), "standbys": standbys or []} if (names or "").strip() else None)
+        synchronous={"needed": _needed(names), "standbys": standbys or [], "others": others or []} if (names or "").strip() else None)
 
 
 def _application_name(conninfo: str) -> str:

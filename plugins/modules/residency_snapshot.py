@@ -317,6 +317,16 @@ difference:
             database: postgres_air, relation: public.boarding_pass, kind: table, belongs_to: null, database_oid: 16384, tablespace: 1663,
             relfilenumber: 16392, wanted_before: 21594, wanted: 17429
           }
+remarks:
+  description:
+    - What reclaims pages on this host although memory is free (DAMON, C(memory.high)), if this is the server's host. What was reclaimed before is not
+      in the snapshot.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - "DAMON runs on this host: the kernel reclaims pages that are not read for a while, although memory is free. Save snapshots while the working
+      set is in use."
 queries:
   description: Statements that changed something, or would have in check mode; long ones are truncated.
   returned: always

@@ -81,6 +81,11 @@ options:
       - Also check that PostgreSQL would start again with its files as they are now, if RV(answer.steps) has a restart. RV(answer.problem) is why not.
     type: bool
     default: false
+  reboots:
+    description:
+      - Whether the host is rebooted, and gets its huge pages anew.
+    type: bool
+    default: false
   check:
     description:
       - Also check that the host can be restarted. RV(answer.problem) is the first thing that is in the way.
@@ -213,10 +218,12 @@ answer:
       type: str
       sample: walreceiver
     synchronous:
-      description: For how many standbys commits wait, and the connected ones that C(synchronous_standby_names) lists. V(null) if they wait for none.
+      description:
+        - For how many standbys commits wait, the connected ones that C(synchronous_standby_names) lists, and the other connected ones. V(null) if they
+          wait for none.
       returned: if the server answers
       type: dict
-      sample: {"needed": 1, "standbys": ["db2", "db3"]}
+      sample: {"needed": 1, "standbys": ["db2", "db3"], "others": ["db4"]}
     extension:
       description: Version of pg_residency in the database; null if it is not installed there.
       returned: if the server answers
@@ -276,10 +283,10 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     if problem and "started" not in found:
         problem = _restart_info.last_words(params["log"]) or problem
     if not problem and params["starts"] and found["steps"]["restart"]:
-        problem = _restart_check.would_not_start(login, params["name"], found)
+        problem = _restart_check.would_not_start(login, params["name"], found, params["reboots"])
     if params["check"] and not problem:
         try:
-            snapshot = _restart_check.check(login, params["name"], params["login_db"], found, params["check"])
+            snapshot = _restart_check.check(login, params["name"], params["login_db"], found, params["check"], params["reboots"])
             saved, warnings = snapshot["msg"], snapshot["warnings"]
         except ResidencyError as error:
             problem = str(error)
@@ -303,6 +310,7 @@ def main() -> None:
             timeout={"type": "int", "default": 60},
             log={"type": "list", "elements": "path", "default": []},
             starts={"type": "bool", "default": False},
+            reboots={"type": "bool", "default": False},
             check={
                 "type": "dict",
                 "options": {

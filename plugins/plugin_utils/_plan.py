@@ -183,6 +183,7 @@ def plan_of(hosts: Sequence[str], found: Answers, limited: Sequence[str], now: f
     primary = primaries[0] if primaries else ""
     records = [found[host]["kept"] for host in hosts if host in found]  # also of those whose server is down
     begun = _begun(records, now - int(chosen.max_age), now + CLOCKS) if chosen.resume or chosen.abort else ""
+    roll = begun or str(int(now))
     mine = {host: one["kept"] for host, one in known.items() if begun and one["kept"].get("roll") == begun}
     done = sorted(host for host, kept in mine.items() if kept.get("state") == "done" and not is_open(known[host]))
     if chosen.abort:
@@ -195,10 +196,10 @@ def plan_of(hosts: Sequence[str], found: Answers, limited: Sequence[str], now: f
     problem = _cold_tests(known, limited) or _one_primary(list(known), primaries, silent)
     if not problem and not chosen.abort:
         problem = _who_serves(primary, standbys, batches, last, away, silent, chosen) or _other_way(mine, chosen) or _who_takes_over(standbys, chosen)
-        waits = (commits_wait(found, {"commits_may_wait": chosen.commits_may_wait}, batch, primary) for batch in batches)
-        problem = problem or next(filter(None, waits), "")
+        cluster = {"roll": roll, "standbys": standbys, "commits_may_wait": chosen.commits_may_wait}
+        problem = problem or next(filter(None, (commits_wait(found, cluster, batch, primary, True) for batch in batches)), "")
     return {
-        "hosts": list(hosts), "primary": primary, "standbys": standbys, "roll": begun or str(int(now)), "resumed": bool(begun),
+        "hosts": list(hosts), "primary": primary, "standbys": standbys, "roll": roll, "resumed": bool(begun),
         "done": done, "batches": batches, "last": last, "problem": problem, "abort": chosen.abort,
         "commits_may_wait": chosen.commits_may_wait or chosen.abort,
     }

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Dict, List, Mapping, Sequence
 
 from ansible.module_utils.common.text.formatters import bytes_to_human, human_to_bytes
@@ -153,14 +154,21 @@ def may_go_out(found: Answers, host: str, cluster: Mapping[str, Any], batch: Seq
         " ".join("%s %s." % (one, (why[one] or "restarts at the same time").rstrip(".")) for one in others if one not in serving))
 
 
-def commits_wait(found: Answers, cluster: Mapping[str, Any], batch: Sequence[str], primary: str) -> str:
-    """Why commits on the primary would hang while this batch restarts; empty if they would not, do so already, or may."""
+def commits_wait(found: Answers, cluster: Mapping[str, Any], batch: Sequence[str], primary: str, planned: bool = False) -> str:
+    """Why commits on the primary would hang while this batch restarts; empty if they would not, do so already, or may.
+
+    When the batches are ``planned``, ``standbys`` of the cluster that are not connected yet count as if they were: before a restart that is seen.
+    """
     synchronous = (found.get(primary) or {}).get("synchronous")
     if not synchronous or cluster.get("commits_may_wait"):
         return ""
+    batch = [one for one in batch if _restarts(found.get(one) or {}, cluster)]
     stay = list(synchronous["standbys"])
+    if planned:
+        names = Counter(str((found.get(one) or {}).get("application_name")) for one in cluster["standbys"])
+        stay += (names - Counter(stay) - Counter(synchronous["others"])).elements()
     for one in batch:
-        name = (found.get(one) or {}).get("application_name")
+        name = str((found.get(one) or {}).get("application_name"))
         if name in stay:
             stay.remove(name)
     needed = int(synchronous["needed"])
@@ -170,6 +178,11 @@ def commits_wait(found: Answers, cluster: Mapping[str, Any], batch: Sequence[str
         "While %s restart%s, all commits on %s would wait: synchronous_standby_names needs %d, and %d would be connected. Reduce cache_restart_serial,"
         " change synchronous_standby_names meanwhile, or let them wait with -e cache_restart_commits_may_wait=true." % (
             ", ".join(batch), "" if len(batch) > 1 else "s", primary, needed, len(stay)))
+
+
+def _restarts(answer: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
+    """Whether a host of a batch is restarted, and not only restored."""
+    return "started" not in answer or _states.way(answer["kept"], answer["started"], str(cluster.get("roll")), False)["restart"]
 
 
 def _why_not(answer: Mapping[str, Any], primary: Mapping[str, Any], max_lag: int) -> str:

@@ -214,8 +214,9 @@ def _warmup(host: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
 
 
 def _cold_test(host: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
-    residency = result.part("put_back").number("residency")
-    words = host["message"] or ("would run" if check_mode else "")
+    put_back = result.part("put_back")
+    residency = put_back.number("residency")
+    words = host["message"] or ("would run" if check_mode else " ".join(put_back.texts("remarks")))
     return [str(result.count("runs") or "-"), "%g %%" % residency if residency is not None else "-"], words
 
 

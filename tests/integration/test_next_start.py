@@ -110,6 +110,22 @@ def test_siblings(fleet, clusters, machine, name, text, message):
     says(output, begins.get(name, begins.get(text, "PostgreSQL on db1 would not start again: ")) + message.format(folder=folder))
 
 
+@thorough
+def test_what_keeps_no_server_from_starting(fleet, clusters):
+    """No map file, faults in an hba_file that is left, and huge pages that a reboot brings."""
+    one = clusters["db2"]
+    other, maps = one.data + "/other_hba.conf", one.data + "/pg_ident.conf"
+    shutil.copy(one.data + "/pg_hba.conf", other)
+    shutil.chown(other, "postgres", "postgres")
+    os.rename(maps, maps + ".away")
+    try:
+        with added(one, HBA, "local all all nonsense"), added(one, CONF, "hba_file = '%s'\nhuge_pages = on\nshared_buffers = 9GB" % other):
+            output, status = fleet.run("--check", cache_restart_what="host")
+    finally:
+        os.rename(maps + ".away", maps)
+    assert status == 0, output
+
+
 def test_whose_role_would_change(fleet, clusters):
     """Two primaries, or none."""
     before = fleet.started()
@@ -213,6 +229,7 @@ def test_the_primary_first(fleet, clusters):
         clusters[name].start()
 
 
+EVICT = "pgfleet.cache.cache_evict: {{scope: cluster, data_directory: {data}, login_port: {port}, login_unix_socket: {socket}}}"
 SPOILT = """
 - name: Spoil it when it is back in traffic
   {task}
@@ -223,12 +240,13 @@ SPOILT = """
 
 
 @thorough
-@pytest.mark.parametrize("task, message", [
-    ("pgfleet.cache.cache_evict: {{scope: cluster, data_directory: {data}, login_port: {port}, login_unix_socket: {socket}}}",
-     "db2 was warm, and * % of it is resident now, less than cache_restart_min_residency (30 %): nothing was switched over."),
-    ("ansible.builtin.command: {bin}/psql -h {socket} -p {port} -c 'SELECT pg_wal_replay_pause()'", "db2 has replay paused, so nothing was switched over."),
-], ids=["cold", "paused"])
-def test_a_candidate_that_was_warm(fleet, clusters, task, message):
+@pytest.mark.parametrize("task, message, gate", [
+    (EVICT,
+     "db2 was warm, and * % of it is resident now, less than cache_restart_min_residency (30 %): nothing was switched over.", "fail"),
+    (EVICT, "never.yml did not make db2 the primary and db1 its standby", "warn"),
+    ("ansible.builtin.command: {bin}/psql -h {socket} -p {port} -c 'SELECT pg_wal_replay_pause()'", "db2 has replay paused, so nothing was switched over.", "fail"),
+], ids=["cold", "cold is enough", "paused"])
+def test_a_candidate_that_was_warm(fleet, clusters, task, message, gate):
     """It is looked at again just before the switchover."""
     one = clusters["db2"]
     for cluster in clusters.values():
@@ -237,7 +255,7 @@ def test_a_candidate_that_was_warm(fleet, clusters, task, message):
     steer = fleet.write("spoilt.yml", SPOILT.format(task=task.format(data=one.data, bin=one.bin, socket=one.socket, port=one.port)))
     try:
         output, status = fleet.run(
-            "--limit", "db1,db2", cache_restart_primary="switchover", cache_restart_switchover_tasks=fleet.write("never.yml", "[]"),
+            "--limit", "db1,db2", "-e", "cache_restart_gate=" + gate, "-e", "cache_restart_timeout=3", cache_restart_primary="switchover", cache_restart_switchover_tasks=fleet.write("never.yml", "[]"),
             per_host={"db2": {"cache_restart_traffic": [steer]}})
     finally:
         one.sql("SELECT pg_wal_replay_resume()")

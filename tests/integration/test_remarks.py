@@ -96,9 +96,11 @@ def test_what_reclaims_by_itself(cluster, as_postgres, by_password, ansible, log
     cluster.warm(cluster.file_of("pg_database"))
     cluster.sql("SELECT FROM residency_snapshot('reasons', 1, true)")
     one = {"name": "reasons", "relations": ["pg_database"], "min_residency": 0}
-    [seen, local] = as_postgres(task("residency_info", subset=["capabilities"], **login), task(RESTORE, **dict(one, **login)))
+    [seen, local, saved] = as_postgres(
+        task("residency_info", subset=["capabilities"], **login), task(RESTORE, **dict(one, **login)), task("residency_snapshot", name="later", **login))
     [remote] = ansible.tasks([task(RESTORE, **dict(one, **by_password("operator")))])
     # in a container, root sees what the cluster's user cannot
     states = [path.read_text() for path in Path("/sys/kernel/mm/damon/admin/kdamonds").glob("*/state")]
-    for result, runs in ((local, seen["capabilities"]["proactive_reclaim"]["kdamonds"]), (remote, "on\n" in states)):
+    kdamonds = seen["capabilities"]["proactive_reclaim"]["kdamonds"]
+    for result, runs in ((local, kdamonds), (saved, kdamonds), (remote, "on\n" in states)):
         assert any(text.startswith("DAMON runs on this host: ") for text in result["remarks"]) is bool(runs)

@@ -87,6 +87,7 @@ def server(snapshots, before, now, names=(), after=(), taken=None, exists=None):
             "residency_snapshot_relations": [before, now] if before is not None else now,
             "residency_segments(": [cached_row(row["relfilenumber"], row["wanted"]) for row in now],
             "residency_current_names": NAMES,
+            "inet_server_addr": [{"here": None, "pid": 1}],
         }
     )
 

@@ -27,4 +27,4 @@ def test_memory():
 def test_what_the_role_sets_cannot_be_set():
     for name, value in (("cache_warmup_snapshot", "warm"), ("cache_warmup_min_residency", 50)):
         with pytest.raises(ResidencyError, match="%s is given with -e and would override what the rolling restart sets" % name):
-            _restart_check.check(lambda: None, "db1", "postgres", {}, {"replaced": {name: value}})
+            _restart_check.check(lambda: None, "db1", "postgres", {}, {"replaced": {name: value}}, False)

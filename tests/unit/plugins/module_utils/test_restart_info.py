@@ -93,7 +93,7 @@ def test_read(tmp_path):
             assert "timeout" in statement
 
         def rows(self, statement, parameters):
-            return [dict(ROW, lsn="5", pid="6", names=None, standbys=None, conninfo=None)]
+            return [dict(ROW, lsn="5", pid="6", names=None, standbys=None, others=None, conninfo=None)]
 
         def close(self):
             self.closed = True

@@ -423,7 +423,12 @@ def test_what_an_abort_has_left_beyond_limit():
     assert _roll.left(["db1", "db2", "db3"], variables) == ["db2"]
 
 
-SYNCHRONOUS = {"needed": 1, "standbys": ["db2", "walreceiver", "elsewhere"]}
+SYNCHRONOUS = {"needed": 1, "standbys": ["db2", "walreceiver", "elsewhere"], "others": ["other"]}
+
+
+def replicating(synchronous, **kept):
+    names = {"db1": "", "db2": "db2", "db3": "walreceiver", "db4": "other"}
+    return {host: dict(one, application_name=names[host], synchronous=synchronous if host == "db1" else None) for host, one in fleet(**kept).items()}
 
 
 @pytest.mark.parametrize(("synchronous", "batch", "message"), [
@@ -432,10 +437,28 @@ SYNCHRONOUS = {"needed": 1, "standbys": ["db2", "walreceiver", "elsewhere"]}
     (dict(SYNCHRONOUS, needed=3), ["db2"], "While db2 restarts, all commits on db1 would wait: synchronous_standby_names needs 3, and 2 would be connected."),
 ])
 def test_whose_commits_would_wait(synchronous, batch, message):
-    names = {"db1": "", "db2": "db2", "db3": "walreceiver", "db4": "other"}
-    found = {host: dict(one, application_name=names[host], synchronous=synchronous if host == "db1" else None) for host, one in fleet().items()}
+    found = replicating(synchronous)
     said = plan(found, serial=2, min_standbys=0, limited=["db1", *batch])["problem"]
     assert said.startswith(message) and bool(said) == bool(message), said
     assert plan(found, serial=2, min_standbys=0, limited=["db1", *batch], commits_may_wait=True)["problem"] == ""
     assert _roll.may_go_out(found, batch[0], {"hosts": tuple(HOSTS)}, batch, "db1", 0, "64MB") == said
     assert _roll.may_go_out(found, batch[0], {"hosts": tuple(HOSTS), "commits_may_wait": True}, batch, "db1", 0, "64MB") == ""
+
+
+def test_a_standby_that_was_down_counts_when_it_is_there_again():
+    """The plan does not know it yet, but the check before the next restart does. One that is not waited for does not count."""
+    found = replicating({"needed": 1, "standbys": ["walreceiver"], "others": ["other"]})
+    assert plan(found, limited=["db3"])["problem"] == "" and plan(found, limited=["db2"])["problem"] == ""
+    said = _roll.may_go_out(found, "db3", {"hosts": tuple(HOSTS)}, ["db3"], "db1", 0, "64MB")
+    assert said.startswith("While db3 restarts, all commits on db1 would wait: synchronous_standby_names needs 1, and 0 would be connected.")
+    alone = replicating({"needed": 1, "standbys": ["db2"], "others": ["walreceiver", "other"]})
+    assert plan(alone, limited=["db2"])["problem"].startswith("While db2 restarts, all commits on db1 would wait")
+
+
+def test_a_standby_that_is_only_restored_keeps_nobody_waiting():
+    roll = "99000"
+    kept = {"roll": roll, "state": "restarted", "before": STARTED - 1, "after": STARTED, "debt": DEBT}
+    found = replicating({"needed": 1, "standbys": ["db2"], "others": []}, db2=kept)
+    planned = plan(found, limited=["db2"])
+    assert (planned["roll"], planned["batches"], planned["problem"]) == (roll, [["db2"]], "")
+    assert _roll.may_go_out(found, "db2", {"hosts": tuple(HOSTS), "roll": roll}, ["db2"], "db1", 0, "64MB") == ""
