@@ -317,18 +317,17 @@ def test_install_restarts_to_load_the_library(set_up, fleet, nothing_sprung):
 
 
 @MODES
-def test_roles_and_their_handlers(set_up, fleet, nothing_sprung, check):
-    """Saved before the play's own restart and restored behind it; and restored by the entry points start and wait."""
+def test_roles_and_their_handlers(set_up, fleet, nothing_sprung, state_directory, check):
+    """Saved before the play's own restart and restored behind it; and restored by the role itself."""
     role = "pgfleet.cache.cache_warmup"
     path = fleet.ansible.write(
         [
             {"ansible.builtin.include_role": {"name": role, "tasks_from": "around"}},
             {"ansible.builtin.command": "true", "name": "Change something", "notify": "Restart PostgreSQL"},
             {"ansible.builtin.meta": "flush_handlers"},
-            {"ansible.builtin.include_role": {"name": role, "tasks_from": "start"}},
-            {"ansible.builtin.include_role": {"name": role, "tasks_from": "wait"}},
+            {"ansible.builtin.include_role": {"name": role}},
         ],
-        vars={"cache_snapshot_name": "around", "cache_warmup_snapshot": "around", "cache_warmup_min_residency": 0},
+        vars={"cache_snapshot_name": "around", "cache_warmup_snapshot": "around", "cache_warmup_min_residency": 0, "pgfleet_state_directory": state_directory},
         handlers=[
             {"name": "Restart PostgreSQL", "notify": "Restore the page cache", "become": True, "become_user": "postgres",
              "ansible.builtin.command": "{bin}/pg_ctl restart --wait --silent --mode=fast --pgdata={data} --log={log}".format(

@@ -244,7 +244,8 @@ SPOILT = """
     (EVICT,
      "db2 was warm, and * % of it is resident now, less than cache_restart_min_residency (30 %): nothing was switched over.", "fail"),
     (EVICT, "never.yml did not make db2 the primary and db1 its standby", "warn"),
-    ("ansible.builtin.command: {bin}/psql -h {socket} -p {port} -c 'SELECT pg_wal_replay_pause()'", "db2 has replay paused, so nothing was switched over.", "fail"),
+    ("ansible.builtin.command: {bin}/psql -h {socket} -p {port} -c 'SELECT pg_wal_replay_pause()'",
+     "db2 has replay paused, so nothing was switched over.", "fail"),
 ], ids=["cold", "cold is enough", "paused"])
 def test_a_candidate_that_was_warm(fleet, clusters, task, message, gate):
     """It is looked at again just before the switchover."""
@@ -255,7 +256,8 @@ def test_a_candidate_that_was_warm(fleet, clusters, task, message, gate):
     steer = fleet.write("spoilt.yml", SPOILT.format(task=task.format(data=one.data, bin=one.bin, socket=one.socket, port=one.port)))
     try:
         output, status = fleet.run(
-            "--limit", "db1,db2", "-e", "cache_restart_gate=" + gate, "-e", "cache_restart_timeout=3", cache_restart_primary="switchover", cache_restart_switchover_tasks=fleet.write("never.yml", "[]"),
+            "--limit", "db1,db2", "-e", "cache_restart_gate=" + gate, "-e", "cache_restart_timeout=3",
+            cache_restart_primary="switchover", cache_restart_switchover_tasks=fleet.write("never.yml", "[]"),
             per_host={"db2": {"cache_restart_traffic": [steer]}})
     finally:
         one.sql("SELECT pg_wal_replay_resume()")
