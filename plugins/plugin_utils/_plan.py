@@ -17,7 +17,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._adapters import AWAY, ways
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._pending import forgotten
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._roll import Answers, commits_wait, half_done, identifier, is_open, may_start
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._roll import Answers, commits_wait, half_done, identifier, is_open, may_start, restarts
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
 
 # Variables of the role that all hosts of a run have alike; their names begin with cache_restart_
@@ -92,14 +92,8 @@ def planned(
         _unread(hosts, found) or _waived(hosts, waived) or _disagreement(limited, variables) or _several(hosts, found) or one["problem"]
         or _forgotten(limited, found, variables, waived)
     )
-    switched = one["last"] if options["primary"] == "switchover" and not one["abort"] and _restarts(found, one) else ""
+    switched = one["last"] if options["primary"] == "switchover" and not one["abort"] and restarts(found.get(one["last"]) or {}, one) else ""
     return dict(there, **dict(one, problem=problem, switchover=switched, steps=[*one["batches"], *([[one["last"]]] if one["last"] else [])]))
-
-
-def _restarts(found: Answers, plan: Mapping[str, Any]) -> bool:
-    """Whether the last host has yet to restart, and not only to be restored."""
-    answer = found.get(plan["last"]) or {}
-    return not answer or "problem" in answer or _states.way(answer["kept"], answer["started"], plan["roll"], False)["restart"]
 
 
 def _as_started(found: Answers, host: str, limited: bool) -> Dict[str, Any]:

@@ -162,7 +162,7 @@ def commits_wait(found: Answers, cluster: Mapping[str, Any], batch: Sequence[str
     synchronous = (found.get(primary) or {}).get("synchronous")
     if not synchronous or cluster.get("commits_may_wait"):
         return ""
-    batch = [one for one in batch if _restarts(found.get(one) or {}, cluster)]
+    batch = [one for one in batch if restarts(found.get(one) or {}, cluster)]
     stay = list(synchronous["standbys"])
     if planned:
         names = Counter(str((found.get(one) or {}).get("application_name")) for one in cluster["standbys"])
@@ -180,8 +180,8 @@ def commits_wait(found: Answers, cluster: Mapping[str, Any], batch: Sequence[str
             ", ".join(batch), "" if len(batch) > 1 else "s", primary, needed, len(stay)))
 
 
-def _restarts(answer: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
-    """Whether a host of a batch is restarted, and not only restored."""
+def restarts(answer: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
+    """Whether a host is restarted when its turn comes, and not only restored; ``cluster`` has the roll."""
     return "started" not in answer or _states.way(answer["kept"], answer["started"], str(cluster.get("roll")), False)["restart"]
 
 
