@@ -1,6 +1,6 @@
 """What CONTRIBUTING.md promises of the files: none of more than 600 lines without a reason, no decision in YAML over more than a line, no
-filter that forgets an order, a row for each module and role in the table of rights, one version of the collection and its extension, and every
-major version of PostgreSQL that is tested in the places that have to know it."""
+filter that forgets an order, no variable of a role that nothing uses, a row for each module and role in the table of rights, one version of the
+collection and its extension, and every major version of PostgreSQL that is tested in the places that have to know it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONGER = {
 
 
 def main() -> int:
-    problems = [*too_long(), *deciding_templates(), *without_order(), *without_rights(), *two_versions(), *unknown_majors()]
+    problems = [*too_long(), *deciding_templates(), *without_order(), *unused_defaults(), *without_rights(), *two_versions(), *unknown_majors()]
     print("\n".join(problems))
     return 1 if problems else 0
 
@@ -75,6 +75,18 @@ def without_order() -> Iterator[str]:
     for path in sorted([*ROOT.glob("roles/**/*.yml"), *ROOT.glob("playbooks/**/*.yml")]):
         for one in SETS.finditer(path.read_text(encoding="utf-8")):
             yield "%s: the filter %s forgets the order: use select('in', ...), reject('in', ...) or unique" % (path.relative_to(ROOT), one.group(1))
+
+
+def unused_defaults() -> Iterator[str]:
+    """A variable of a role that none of its tasks has: the role would ignore what is set. Those of cache_common are for the other roles."""
+    used = {}
+    for role in sorted(ROOT.glob("roles/*")):
+        files = [path for folder in ("tasks", "vars", "handlers") for path in sorted((role / folder).rglob("*.yml"))]
+        used[role.name] = set(re.findall(r"\w+", " ".join(path.read_text(encoding="utf-8") for path in files)))
+    for role in used:
+        for name in re.findall(r"^(\w+):", (ROOT / "roles" / role / "defaults/main.yml").read_text(encoding="utf-8"), re.MULTILINE):
+            if name not in (set().union(*used.values()) if role == "cache_common" else used[role]):
+                yield "roles/%s: no task uses %s" % (role, name)
 
 
 def without_rights() -> Iterator[str]:

@@ -71,10 +71,19 @@ def test_a_row_in_each_block(empty, as_postgres, login):
     assert empty.sql("SELECT to_regnamespace('pgfleet_io') IS NULL") == "t"
 
 
-@pytest.mark.parametrize(("percent", "method"), WAYS)
-def test_what_the_sessions_did(empty, as_postgres, login, percent, method):
+@pytest.fixture
+def reader(empty, request):
+    """The cluster, with an io_method as parameter."""
+    empty.read_by(request.param)
+    yield empty
+    if request.param is not None:
+        empty.sql("ALTER SYSTEM RESET io_method")
+
+
+@pytest.mark.parametrize(("percent", "reader"), WAYS, indirect=["reader"])
+def test_what_the_sessions_did(reader, as_postgres, login, percent):
     """As PostgreSQL counted it: the rows that were fetched and updated, and who was connected."""
-    empty.read_by(method)
+    empty = reader
     run = sizes(state="run", sessions=2, run_time="4s", work_unit=64, update_pct=percent, update_work_unit=4, **login)
 
     def counted():

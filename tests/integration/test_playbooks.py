@@ -150,9 +150,7 @@ def test_one_host_is_refused(fleet):
     assert {host: counted["failed"] for host, counted in recap(output).items() if host != "localhost"} == {"one": 0, "two": 1}
 
 
-@thorough
-@pytest.mark.parametrize("limit", [[], ["--limit", "postgresql"]], ids=["all", "limited"])
-@pytest.mark.parametrize("playbook", ["snapshot", "warmup"])
+@pytest.mark.parametrize(("playbook", "limit"), heart([("warmup", []), ("warmup", ["--limit", "postgresql"]), ("snapshot", [])], ("warmup", []).__eq__))
 def test_all_are_lost(fleet, playbook, limit):
     """The table is printed all the same, and each of them has failed."""
     nowhere = json.dumps({"ansible_connection": "ssh", "ansible_port": 1, "ansible_host": "127.0.0.1"})
