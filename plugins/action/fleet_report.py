@@ -107,7 +107,7 @@ class ActionModule(ActionBase):
         playbook = str(self._task.args["playbook"])
         if playbook in NAMED and not boolean(self._task.args.get("named", True)):
             return {"failed": True, "msg": "%s %s: name its hosts with -e target=... Nothing was changed." % (playbook, NAMED[playbook])}
-        if not hosts:
+        if not hosts or not str(self._task.args.get("target", playbook)).strip():  # to Ansible, no pattern is every host
             return {"failed": True, "msg": "No host of this run is in '%s': set a group or hosts of the inventory with -e target=..." % printable(
                 self._task.args.get("target", ""))}
         try:

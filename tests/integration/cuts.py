@@ -263,6 +263,11 @@ class Cut:
             return "? status %s: %s" % (self.status, self.output[-300:])
         return "failed: %s" % "; ".join("%s: %s" % (name, json.loads(text)) for name, text in said)
 
+    def is_recorded(self):
+        """Whether all hosts have the end of the rolling restart in their records."""
+        paths = [os.path.join(self.state, name + ".json") for name in self.clusters]
+        return all(os.path.exists(path) and json.loads(_read(path)).get("finished") for path in paths)
+
     def in_traffic(self, name):
         with open(os.path.join(self.traffic, name)) as file:
             return file.read() == "in"
