@@ -49,8 +49,9 @@ def test_with_any_task_but_the_first(fleet, cluster, playbook):
     for name in others:
         output, status = fleet.command("pgfleet.cache." + playbook, "--start-at-task", name)
         assert "undefined" not in output and "has no attribute" not in output and set(results(fleet)[-1]["hosts"]) == set(HOSTS), output
-        # with the task that does the work, all of it
-        assert (results(fleet)[-1]["counts"] == {"done": 3}) if status == 0 else ("nothing was done" in output), output
+        # with the task that does the work, all of it; of the cold test, that it has no queries
+        counts = results(fleet)[-1]["counts"]
+        assert counts == {"done": 3} if status == 0 else "nothing was done" in output or (playbook, counts) == ("cold_test", {"failed": 3}), output
 
 
 @pytest.mark.parametrize("entry_point", ["main", "look"])
