@@ -12,7 +12,7 @@ short_description: Report and save the results of a run
 version_added: 0.2.0
 description:
   - The playbooks of this collection run it first and last. First (O(state=begun)), it checks that the target has hosts and that the file can be written,
-    and returns when the run began. Last (O(state=ended)), it returns the table for the screen, writes one JSON file for the run and sets
+    and returns when the run began. Last (O(state=ended)), it shows the table on the screen, returns it (RV(lines)), writes one JSON file for the run and sets
     the custom stat C(pgfleet), which automation controllers store with the job.
   - A host has failed if its result does not have the types documented for its role or module. This does not affect the rows of other hosts.
   - Runs on the controller only.
