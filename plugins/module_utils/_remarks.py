@@ -76,6 +76,7 @@ class Facts:
     missing: Missing = Missing()
     job: Optional[int] = None
     state: str = "done"
+    elapsed: float = 0.0  # seconds since the job began
     message: Optional[str] = None  # the job's own
     limit: Optional[str] = None  # the option that ended the job, with its value
     gone: int = 0
@@ -111,7 +112,9 @@ def remarks(facts: Facts) -> List[str]:
     if missing.failed and not facts.failures:
         found.append("%s failed." % human_blocks(missing.failed))
     if missing.reclaimed:
-        found.append("%s was in memory during the restore, and the kernel has reclaimed it since." % human_blocks(missing.reclaimed))
+        found.append(
+            "%s was in memory during the restore, and the kernel has reclaimed it within %s." % (human_blocks(missing.reclaimed), human_seconds(facts.elapsed))
+        )
     if missing.not_planned:
         found.append("%s was not part of job %s." % (human_blocks(missing.not_planned), facts.job))
     return found + of_reclaim(reclaim, "restore shortly before they are needed, or hold them (hold_until)", facts.state != _hold.HOLDING)

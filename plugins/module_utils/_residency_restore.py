@@ -58,6 +58,7 @@ SELECT job, snapshot, generation, state, wanted, settled, loaded, extra, over_bu
        buffers_wanted, buffers_resident, buffers_loaded, message, io_class, scheduler, window_bytes,
        extract(epoch FROM started_at)::float8 AS started,
        coalesce(extract(epoch FROM coalesce(held_since, finished_at, clock_timestamp()) - started_at), 0)::float8 AS seconds,
+       coalesce(extract(epoch FROM clock_timestamp() - started_at), 0)::float8 AS elapsed,
        extract(epoch FROM hold_until)::float8 AS hold_until, extract(epoch FROM held_since)::float8 AS held_since,
        reclaimed, brought_back, reclaim_rate, mapped_bytes
 FROM @extschema@.residency_jobs
@@ -645,6 +646,7 @@ def _facts(session: Session, result: Dict[str, Any], job: Optional[Row], selecti
         missing=measured.missing,
         job=job["job"],
         state=job["state"],
+        elapsed=job["elapsed"],
         message=job["message"],
         limit=_limit(options) if job["state"] == "canceled" else None,
         failures=measured.failed,

@@ -437,7 +437,7 @@ remarks:
   type: list
   elements: str
   sample:
-    - "8.13 MB was in memory during the restore, and the kernel has reclaimed it since."
+    - "8.13 MB was in memory during the restore, and the kernel has reclaimed it within 44 s."
 residency:
   description: Percent of the existing blocks that are resident. V(null) while the job runs.
   returned: always

@@ -224,7 +224,7 @@ def test_jobs(jobs, changed, message):
             {},
             {"resident": 300},
             "warm@3: 75 % of what still exists is resident, less than min_residency of 90 % (800 kB missing)."
-            " 800 kB was in memory during the restore, and the kernel has reclaimed it since."
+            " 800 kB was in memory during the restore, and the kernel has reclaimed it within 44 s."
             " Coldest: relfilenumber 16001 in postgres_air (2.34 MB of 3.12 MB resident).",
         ),
         (
