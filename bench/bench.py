@@ -5,7 +5,8 @@
 """Time to resident, cost of looking, and what the foreground notices: pg_residency beside its peers.
 
 Everything is measured on the same files in the same run, the methods in turn. Time to resident ends when mincore(2),
-asked from here, sees 99 % of the wanted pages; not when a call returns. A measurement that something else on the
+asked from here, sees 99 % of the wanted pages, and a second one when it sees 99.99 %; not when a call returns. With them go the bytes read and the
+unwanted pages that came along, both as a share of what was wanted. A measurement that something else on the
 machine disturbed is repeated, at most as often as there are repetitions; what stayed disturbed is marked.
 """
 
@@ -31,7 +32,7 @@ import hold
 BLOCK = 8192
 PAGE = mmap.PAGESIZE
 PAGES = BLOCK // PAGE  # of a block
-ENOUGH = 0.99
+ENOUGH, NEARLY_ALL = 0.99, 0.9999
 PATIENCE = 120  # seconds until a method that does not get there is given up
 THROTTLE_IOPS, THROTTLE_BYTES = 3000, 125_000_000  # a common cloud volume
 BLKIO, UNIFIED = Path("/sys/fs/cgroup/blkio"), Path("/sys/fs/cgroup")
@@ -54,6 +55,7 @@ libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 Pattern = list[tuple[int, int]]  # runs of blocks: first, count
 Method = Callable[[], "float | None"]
+Besides = dict[str, "float | None"]
 
 
 class File:
@@ -178,12 +180,13 @@ class Bench:
         self.rows: list[dict[str, object]] = []
         self.tools_read = 0  # bytes that programs outside of the server have read
         self.device = os.stat(directory).st_dev
-        self.cpu: float | None = None  # of the last measurement
+        self.cpu_before = 0.0  # before the last measurement, seconds
         self.went_again = False  # in the last measurement
         self.called_at = 0.0  # the last method, by the clock
+        self.besides: Besides = {}  # what else the last load has shown
         self.machine = Machine(self)  # of the last measurement
         self.group: Path | None = None  # the control group that limits the server, and programs beside it
-        self.touches_memory = True  # before a method
+        self.loads_once = True  # not again and again beside the foreground: memory is touched before, and the result looked at
         self.files: list[File] = []
         self.accounts: list[File] = []  # pgbench's table
         # ours has functions of the peer's names, too: by itself a name means the peer's
@@ -291,14 +294,19 @@ class Bench:
         seen = [file.glance(vector) for file, vector in zip(self.files, wanted)]
         return sum(have for have, _total in seen) / max(1, sum(total for _have, total in seen))
 
-    def wait_for(self, wanted: list[bytes], patience: float = 10) -> float | None:
+    def unwanted(self, wanted: list[bytes]) -> float:
+        """Pages that are resident besides the wanted ones, as a share of those."""
+        have = sum((file.pages() & ~int.from_bytes(vector, "little")).bit_count() for file, vector in zip(self.files, wanted))
+        return have / sum(vector.count(1) for vector in wanted)
+
+    def wait_for(self, wanted: list[bytes], patience: float = 10, enough: float = ENOUGH) -> float | None:
         """When it was resident; None when it is not after a while in which nothing more came in."""
         best, since = 0.0, time.monotonic()
         while True:
             now = self.glance(wanted)
-            if now >= ENOUGH - 0.01:
+            if now >= enough - 0.01:
                 now = self.resident(wanted)
-            if now >= ENOUGH:
+            if now >= enough:
                 return time.monotonic()
             if now > best + 0.001:
                 best, since = now, time.monotonic()
@@ -312,23 +320,33 @@ class Bench:
 
     def time_to_resident(self, wanted: list[bytes], call: Callable[[], object]) -> float | None:
         self.evict()
-        if self.touches_memory:
+        if self.loads_once:
+            if self.group is None:
+                # what shared buffers hold counts as resident for us, and mincore does not see it
+                self.server("restart", "-m", "fast")
             touch_memory(int(1.15 * sum(file.bytes for file in self.files)))
         self.went_again = False
         self.machine = Machine(self)  # what came before was preparation
+        self.cpu_before = self.tree_cpu() + sum(os.times()[2:4])
         self.called_at = time.time()
         begin = time.monotonic()
         call()
         end = self.wait_for(wanted)
-        return None if end is None else end - begin
+        if end is None:
+            return None
+        if not self.loads_once:
+            return end - begin
+        whole = self.wait_for(wanted, patience=0.5, enough=NEARLY_ALL)  # pages that the kernel takes back meanwhile do not come again
+        read = self.machine.used()["own read"] / sum(vector.count(1) for vector in wanted) / PAGE
+        self.besides = {"bytes read": read, "unwanted pages": self.unwanted(wanted), "seconds to 99.99 %": whole and whole - begin}
+        return end - begin
 
     def measure(self, part: str, condition: str, methods: dict[str, Method], unit: str = "s", repeat: int = 0,
                 gib: float = 0, compare: bool = True, again: bool = True) -> None:
         """Each method in turn, then all again, so that other work on the machine falls on all of them."""
         repeat = repeat or self.repeat
-        clean: dict[str, list[float]] = {name: [] for name in methods}
-        disturbed: dict[str, list[float]] = {name: [] for name in methods}
-        cpu: dict[str, list[float]] = {name: [] for name in methods}
+        clean: dict[str, list[tuple[float, Besides]]] = {name: [] for name in methods}
+        disturbed: dict[str, list[tuple[float, Besides]]] = {name: [] for name in methods}
         failed = dict.fromkeys(methods, 0)
         for turn in range(2 * repeat if again else repeat):
             in_turn = list(methods.items())
@@ -336,15 +354,17 @@ class Bench:
                 if len(clean[name]) >= repeat or (turn >= repeat and failed[name] == turn):
                     continue
                 self.went_again = False
+                self.besides = {}
                 self.machine = Machine(self)
-                before = self.tree_cpu() + sum(os.times()[2:4])
+                self.cpu_before = self.tree_cpu() + sum(os.times()[2:4])
                 value = method()
                 if value is None:
                     failed[name] += 1
                     continue
-                cpu[name].append(self.tree_cpu() + sum(os.times()[2:4]) - before)
-                (disturbed if self.went_again or self.machine.disturbed() else clean)[name].append(value)
-        values = {name: clean[name] + disturbed[name][: repeat - len(clean[name])] for name in methods}
+                self.besides["CPU seconds"] = self.tree_cpu() + sum(os.times()[2:4]) - self.cpu_before
+                (disturbed if self.went_again or self.machine.disturbed() else clean)[name].append((value, self.besides))
+        used = {name: clean[name] + disturbed[name][: repeat - len(clean[name])] for name in methods}
+        values = {name: [value for value, _besides in used[name]] for name in methods}
         medians = {name: statistics.median(v) for name, v in values.items() if v}
         best = min((m for n, m in medians.items() if not n.startswith("ours")), default=None) if compare else None
         for name in methods:
@@ -352,7 +372,11 @@ class Bench:
                 "part": part, "condition": condition, "method": name, "unit": unit, "values": values[name],
                 "disturbed": len(values[name]) - len(clean[name]), "repeated": len(disturbed[name]), "did not get there": failed[name]}
             if gib:
-                row["cpu seconds per GiB"] = statistics.median(cpu[name]) / gib if cpu[name] else None
+                for what in self.besides:
+                    seen = [value for _value, besides in used[name] if (value := besides[what]) is not None]
+                    row[what] = statistics.median(seen) if seen else None
+                if values[name]:
+                    row["cpu seconds per GiB"] = statistics.median(besides["CPU seconds"] or 0 for _value, besides in used[name]) / gib
             if best and name in medians:
                 row["to best peer"] = medians[name] / best
             self.row(row)
@@ -367,6 +391,10 @@ class Bench:
             notes.append(f"{row['to best peer']:6.2f} x best peer")
         if row.get("cpu seconds per GiB"):
             notes.append(f"{row['cpu seconds per GiB']:.2f} CPU s/GiB")
+        if row.get("bytes read") is not None:
+            late = row["seconds to 99.99 %"]
+            notes.append(f"read {row['bytes read']:.2f} x, {row['unwanted pages']:.2f} x unwanted, 99.99 % "
+                         + ("not reached" if late is None else f"after {late:.3f} s"))
         if row.get("disturbed"):
             notes.append(f"{row['disturbed']} of {len(values)} disturbed")
         if row.get("note"):

@@ -61,6 +61,12 @@ def methods_for(bench: Bench, pattern: str, wanted: list[bytes]) -> dict[str, Me
     return methods
 
 
+def in_turn(methods: dict[str, Method | None], repetition: int) -> list[tuple[str, Method | None]]:
+    """Each repetition begins with another one."""
+    every = list(methods.items())
+    return every[repetition % len(every) :] + every[: repetition % len(every)]
+
+
 def load_until(process: subprocess.Popen[str], method: Method | None) -> str:
     """Loads the table again and again until the process ends; what that has printed."""
     while method is not None and process.poll() is None:
@@ -116,7 +122,7 @@ def measure(bench: Bench) -> None:
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     bench.sql("CHECKPOINT")
     bench.accounts = bench.files_of("pgbench_accounts")
-    bench.touches_memory = False  # again and again, so that it is at hand
+    bench.loads_once = False  # again and again, so that it is at hand
     for name in SCHEDULERS:
         with scheduler(bench.device, name) as in_force:
             for pattern in ("full", "random 50 %") if in_force else ():
@@ -124,15 +130,15 @@ def measure(bench: Bench) -> None:
                 methods = methods_for(bench, pattern, wanted)
                 for readers in READERS:
                     direct: dict[str, list[tuple[float, float, float]]] = {method: [] for method in methods}
-                    for _repetition in range(bench.repeat):
-                        for method, call in methods.items():
+                    for repetition in range(bench.repeat):
+                        for method, call in in_turn(methods, repetition):
                             direct[method].append(read_directly(bench, readers, call))
                     rows(bench, f"foreground x {readers}", f"{pattern}, {name}", "reads/s", direct)
                 if pattern != "full":
                     continue
                 selects: dict[str, list[tuple[float, float, float]]] = {method: [] for method in methods}
-                for _repetition in range(bench.repeat):
-                    for method, call in methods.items():
+                for repetition in range(bench.repeat):
+                    for method, call in in_turn(methods, repetition):
                         selects[method].append(run_pgbench(bench, call))
                 rows(bench, "pgbench", f"{pattern}, {name}", "tps", selects)
-    bench.touches_memory = True
+    bench.loads_once = True
