@@ -51,12 +51,24 @@ restore_budget(void)
 	return memory.budget;
 }
 
+static void
+measure(Allowance *allowance)
+{
+	struct pc_memory memory;
+	uint64		others;
+
+	measure_memory(&memory, &others);
+	allowance->measured = memory.budget;
+	allowance->unused = memory.free - Min(memory.free, memory.reserve);
+	allowance->measured_at = allowance->used;
+}
+
 void
 allowance_begin(Allowance *allowance, uint64 most, uint64 rate, int max_pressure)
 {
 	memset(allowance, 0, sizeof(*allowance));
 	allowance->most = most > 0 ? most : PG_UINT64_MAX;
-	allowance->measured = restore_budget();
+	measure(allowance);
 	allowance->rate = allowance->pace.rate = rate;
 	allowance->max_pressure = max_pressure;
 }
@@ -79,12 +91,17 @@ allowance_blocks_left(Allowance *allowance)
 	uint64		budget;
 
 	if (allowance->used >= allowance->measured_at + MEASURE_AGAIN_BYTES)
-	{
-		allowance->measured = restore_budget();
-		allowance->measured_at = allowance->used;
-	}
+		measure(allowance);
 	budget = allowance_budget(allowance);
 	return budget > taken ? (int64) ((budget - taken) / BLCKSZ) : 0;
+}
+
+bool
+allowance_is_unused(const Allowance *allowance, int64 blocks)
+{
+	uint64		taken = allowance->used - allowance->measured_at + allowance->promised;
+
+	return taken + (uint64) blocks * BLCKSZ <= allowance->unused;
 }
 
 /*

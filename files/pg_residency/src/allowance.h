@@ -17,6 +17,7 @@ typedef struct Allowance
 	/* the requested budget; PG_UINT64_MAX: limited by the available memory alone */
 	uint64		most;
 	uint64		measured;		/* total budget at the last measurement, */
+	uint64		unused;			/* memory that nobody used then, less the reserve, */
 	uint64		measured_at;	/* and bytes used by then */
 	uint64		used;			/* loaded */
 	uint64		promised;		/* reserved for segments that are being loaded */
@@ -44,6 +45,9 @@ extern uint64 allowance_budget(const Allowance *allowance);
 
 /* The unused part of the budget, in blocks; measures again after every MEASURE_AGAIN_BYTES. */
 extern int64 allowance_blocks_left(Allowance *allowance);
+
+/* True if that many blocks fit into memory that nobody uses: they displace no page of others. */
+extern bool allowance_is_unused(const Allowance *allowance, int64 blocks);
 
 /* Lowers the rate while processes wait for disks; `arrived` blocks have been loaded so far. */
 extern void allowance_adapt(Allowance *allowance, int64 arrived);

@@ -295,8 +295,9 @@ count_runs(const SegmentWork *work)
 }
 
 /*
- * The gap to read: the option's, or the optimum of the device.  That is measured at the first
- * opportunity, on blocks that are needed anyway, and recorded.
+ * The gap to read: the option's, or the optimum of the device, which is smaller if the segment does
+ * not fit into unused memory.  The device is measured at the first opportunity, on blocks that are
+ * needed anyway, and its speed is recorded.
  */
 static uint32
 choose_gap(const SegmentWork *work, int64 left)
@@ -323,7 +324,8 @@ choose_gap(const SegmentWork *work, int64 left)
 	}
 	if (known->speed.requests < 1)
 		return DEFAULT_GAP_BLOCKS;
-	return pc_worthwhile_gap(&known->speed, BLCKSZ);
+	return pc_worthwhile_gap(&known->speed, BLCKSZ,
+							 !allowance_is_unused(&work->control->allowance, work->blocks));
 }
 
 /* prepares the requests for the needed blocks, within the budget */

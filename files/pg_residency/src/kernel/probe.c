@@ -19,6 +19,9 @@
 /* 512 KiB: a larger result is an error of measurement */
 #define LARGEST_GAP (512 * 1024)
 
+/* share of the displaced pages that is assumed to be read again, each by a request of its own */
+#define READ_AGAIN 0.1
+
 static double
 now(void)
 {
@@ -86,10 +89,16 @@ pc_probe(int fd, const uint8_t *want, uint32_t nblocks, const struct pc_loader *
 	return rc;
 }
 
+/*
+ * Seconds for a gap of g bytes: g / bandwidth, and if it displaces pages, READ_AGAIN of g / block
+ * requests.  It is worthwhile up to the seconds of one request.
+ */
 uint32_t
-pc_worthwhile_gap(const struct pc_speed *speed, uint32_t block_size)
+pc_worthwhile_gap(const struct pc_speed *speed, uint32_t block_size, bool displaces)
 {
 	double		gap = speed->requests > 0 ? speed->bytes / speed->requests : 0;
 
+	if (displaces)
+		gap /= 1 + READ_AGAIN * gap / block_size;
 	return (uint32_t) ((gap > LARGEST_GAP ? LARGEST_GAP : gap) / block_size);
 }

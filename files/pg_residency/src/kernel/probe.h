@@ -25,8 +25,10 @@ extern int pc_probe(int fd, const uint8_t *want, uint32_t nblocks, const struct 
 
 /*
  * The gap, in blocks, that costs as much to read as to skip: reading it costs its bytes, skipping
- * it costs one more request, so it is bandwidth / requests per second.
+ * it costs one more request, so it is bandwidth / requests per second.  A gap that displaces pages
+ * of others also costs reading some of these again.
  */
-extern uint32_t pc_worthwhile_gap(const struct pc_speed *speed, uint32_t block_size);
+extern uint32_t pc_worthwhile_gap(const struct pc_speed *speed, uint32_t block_size,
+								  bool displaces);
 
 #endif

@@ -833,15 +833,18 @@ test_probe(void **state)
 	pc_set(want, 5);
 	assert_int_equal(pc_probe(fd, want, BLOCKS, &loader, &speed), 0);
 	assert_true(speed.requests == 0);
-	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK), 0);
+	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK, false), 0);
 
 	/* a common cloud volume, a local SSD, and implausible speeds */
 	speed = (struct pc_speed) {3000, 125e6};
-	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK), 5);
+	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK, false), 5);
+	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK, true), 3);
 	speed = (struct pc_speed) {90000, 2e9};
-	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK), 2);
+	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK, false), 2);
+	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK, true), 2);
 	speed = (struct pc_speed) {1, 2e9};
-	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK), 64);
+	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK, false), 64);
+	assert_int_equal(pc_worthwhile_gap(&speed, BLOCK, true), 9);
 }
 
 static void
