@@ -443,6 +443,8 @@ class Bench:
         for pattern in names:
             wanted = self.remember(pattern)
             methods: dict[str, Method] = {f"ours, {name}": self.ours(wanted, options) for name, options in self.options.items()}
+            if pattern.startswith("random"):
+                methods["ours, without gaps"] = self.ours(wanted, '{"gap_blocks": 0}')
             methods["pgfincore"] = self.pgfincore(wanted)
             if pattern == "full":
                 methods.update({f"pg_prewarm {mode}": self.prewarm(wanted, mode) for mode in modes})
