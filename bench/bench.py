@@ -371,12 +371,11 @@ class Bench:
             row: dict[str, object] = {
                 "part": part, "condition": condition, "method": name, "unit": unit, "values": values[name],
                 "disturbed": len(values[name]) - len(clean[name]), "repeated": len(disturbed[name]), "did not get there": failed[name]}
-            if gib:
-                for what in self.besides:
-                    seen = [value for _value, besides in used[name] if (value := besides[what]) is not None]
+            if gib and used[name]:
+                for what in used[name][0][1]:
+                    seen = [figure for _value, besides in used[name] if (figure := besides[what]) is not None]
                     row[what] = statistics.median(seen) if seen else None
-                if values[name]:
-                    row["cpu seconds per GiB"] = statistics.median(besides["CPU seconds"] or 0 for _value, besides in used[name]) / gib
+                row["cpu seconds per GiB"] = statistics.median(besides["CPU seconds"] or 0 for _value, besides in used[name]) / gib
             if best and name in medians:
                 row["to best peer"] = medians[name] / best
             self.row(row)
