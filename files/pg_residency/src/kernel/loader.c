@@ -302,6 +302,13 @@ finish_oldest(struct pc_flight *flight)
 	return false;
 }
 
+/* what is left of a window, or of a request, while the load yields to other processes */
+static uint32_t
+unless_yielding(const struct pc_flight *flight, uint32_t bytes)
+{
+	return pc_yields(&flight->sharing) ? bytes / PC_YIELDING : bytes;
+}
+
 /*
  * Makes room for one more request.  If the newest request has already arrived when the oldest is
  * seen to have, the device was idle: then the window is stretched, step by step, unless other
@@ -319,7 +326,8 @@ make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t len
 		unsigned char arrived = 0;
 
 		if (flight->count == 0 || (flight->count < window->requests * stretch &&
-								   (double) (flight->bytes + length) <= window->bytes * stretch))
+								   (double) (flight->bytes + length) <=
+									   unless_yielding(flight, window->bytes) * stretch))
 			return 0;
 		if (!wait && !has_arrived(&flight->requests[flight->first], vec))
 			return PC_FULL;
@@ -520,10 +528,8 @@ send_next(struct pc_flight *flight, struct pc_file *file, bool wait)
 {
 	const struct pc_loader *loader = file->loader;
 	uint32_t	size = loader->block_size;
-	uint32_t most =
-		(loader->request_bytes < loader->window->request_bytes ? loader->request_bytes :
-																 loader->window->request_bytes) /
-		size;
+	uint32_t	window = unless_yielding(flight, loader->window->request_bytes);
+	uint32_t	most = (loader->request_bytes < window ? loader->request_bytes : window) / size;
 	uint32_t	n = file->to - file->at;
 	struct pc_request r = {.file = file, .offset = (uint64_t) file->at * size};
 	int			rc;

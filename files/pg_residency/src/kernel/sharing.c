@@ -17,6 +17,9 @@
 #define WATCH_EVERY 50000
 #define ALWAYS_BETWEEN 8
 
+/* requests per second, above what a volume limited in requests or a spinning disk completes */
+#define QUICK_REQUESTS 4000
+
 /*
  * microseconds between two looks at the device's scheduler; for how long, in microseconds, the
  * device may give a load in the idle class less than PC_FLOOR; and how much of that time is made up
@@ -84,7 +87,8 @@ pc_send_lowered(struct pc_sharing *sharing, int fd, bool idle, uint64_t bytes)
 		former = pc_priority_lower();
 		sharing->refused = former < 0;
 	}
-	if (former >= 0)
+	sharing->idle = former >= 0;
+	if (sharing->idle)
 		sharing->idle_bytes += bytes;
 	else
 		sharing->own_bytes += bytes;
@@ -111,6 +115,12 @@ pc_note_arrival(struct pc_sharing *sharing, int64_t sent_at, uint32_t bytes, int
 
 /* --- other processes --- */
 
+bool
+pc_yields(const struct pc_sharing *sharing)
+{
+	return sharing->idle && sharing->quick && pc_now() < sharing->shared_until;
+}
+
 void
 pc_count_sent(struct pc_sharing *sharing, uint32_t bytes)
 {
@@ -136,6 +146,9 @@ pc_watch_others(struct pc_sharing *sharing, int fd)
 		completed - sharing->completed > sharing->sent + sharing->sent / 16 + ALWAYS_BETWEEN &&
 		sharing->shared_until < now + 4 * WATCH_EVERY)
 		sharing->shared_until = now + 4 * WATCH_EVERY;
+	if (sharing->watched_at != 0)
+		sharing->quick = completed - sharing->completed >=
+			(uint64_t) (now - sharing->watched_at) * QUICK_REQUESTS / 1000000;
 	sharing->watched_at = now;
 	sharing->completed = completed;
 	sharing->sent = 0;

@@ -17,6 +17,12 @@
  */
 #define PC_FLOOR (8 * 1024 * 1024)
 
+/*
+ * The divisor of a window, and of its requests, while pc_yields(): 64 instead of 256 KiB.  A
+ * request that the device has begun is not overtaken.
+ */
+#define PC_YIELDING 4
+
 /* of the requests to a device; zero-initialised */
 struct pc_sharing
 {
@@ -27,6 +33,7 @@ struct pc_sharing
 	char		scheduler[PC_SCHEDULER_BYTES];	/* at the last look, */
 	int64_t		scheduler_at;	/* microseconds, monotonic */
 	bool		refused;		/* the thread cannot enter the idle class and leave it again */
+	bool		idle;			/* the last request was sent in the idle class */
 	/* below the floor: bytes missing, since when, and whether the load is catching up */
 	double		owed;
 	int64_t		arrived_at;		/* microseconds, monotonic */
@@ -35,7 +42,8 @@ struct pc_sharing
 	uint64_t	own_bytes;		/* and with the caller's own priority */
 	int64_t		watched_at;		/* time of the last look at the device, microseconds, monotonic, */
 	uint64_t	completed;		/* requests it had completed by then, */
-	uint64_t	sent;			/* and our own requests since */
+	uint64_t	sent;			/* and our own requests since, */
+	bool		quick;			/* and whether the device then completed QUICK_REQUESTS a second */
 	/* another process uses the device: until then no stretched window and no large folios */
 	int64_t		shared_until;
 };
@@ -58,6 +66,12 @@ extern int	pc_send_lowered(struct pc_sharing *sharing, int fd, bool idle, uint64
  */
 extern void pc_note_arrival(struct pc_sharing *sharing, int64_t sent_at, uint32_t bytes,
 							int64_t now);
+
+/*
+ * Whether requests go behind those of other processes, which use the device, and smaller ones would
+ * cost it little.
+ */
+extern bool pc_yields(const struct pc_sharing *sharing);
 
 /* whether the number of completed requests of the device is known */
 extern bool pc_can_watch(struct pc_sharing *sharing, int fd);

@@ -565,6 +565,59 @@ test_shared_window(void **state)
 	assert_int_equal(late_flight.large_bytes, 0);
 }
 
+/* requests in the idle class are smaller while a device is shared that completes many of them */
+static void
+test_yielding(void **state)
+{
+	char		scheduler[PC_SCHEDULER_BYTES] = "";
+	struct stat st;
+
+	(void) state;
+	assert_int_equal(fstat(fd, &st), 0);
+	pc_device_scheduler(st.st_dev, scheduler);
+	for (int quick = 0; quick < 2; quick++)
+	{
+		struct pc_loader loader = new_loader(0);
+		struct pc_flight flight = {
+			.sharing = {.shared_until = INT64_MAX,
+						.watched_at = INT64_MAX,
+						.idle = true,
+						.quick = quick}
+		};
+		struct pc_file file;
+		uint32_t part = quick && pc_scheduler_has_classes(scheduler) ? 4 : 1;
+
+		want_runs(BLOCKS, 1);
+		evict_all();
+		assert_int_equal(pc_start(&file, fd, want, BLOCKS, &loader), 0);
+		assert_int_equal(pc_send(&flight, &file, false), PC_FULL);
+		for (uint32_t i = 1; i < flight.count; i++)
+			assert_int_equal(flight.requests[i].length, pc_gentle.request_bytes / part);
+		assert_in_range(flight.bytes, 1, pc_gentle.bytes / part);
+		assert_int_equal(pc_finish(&flight, &file), 0);
+		assert_int_equal(progressed, BLOCKS);
+	}
+}
+
+/* a device is quick by what it completes between two looks, for whomever */
+static void
+test_quick_device(void **state)
+{
+	struct pc_sharing sharing = {0};
+	uint64_t	completed;
+
+	(void) state;
+	if (!pc_can_watch(&sharing, fd) || !pc_device_completed(sharing.device, &completed))
+		skip();
+	for (int quick = 0; quick < 2; quick++)
+	{
+		sharing.watched_at = pc_now() - 10000000;
+		sharing.completed = completed - (quick ? 100000 : 0);
+		pc_watch_others(&sharing, fd);
+		assert_int_equal(sharing.quick, quick);
+	}
+}
+
 /* a long run is loaded as large folios, and exactly: no block before or after it */
 static void
 test_load_long_run(void **state)
@@ -874,6 +927,8 @@ main(void)
 		cmocka_unit_test(test_dirty),
 		cmocka_unit_test(test_another_owner),
 		cmocka_unit_test(test_load_patterns),
+		cmocka_unit_test(test_yielding),
+		cmocka_unit_test(test_quick_device),
 		cmocka_unit_test(test_load_side_by_side),
 		cmocka_unit_test(test_load_without_waiting),
 		cmocka_unit_test(test_shared_window),
