@@ -114,14 +114,12 @@ new_page_map(const CachedFile *file)
 void
 look_at_pages(const CachedFile *file, uint8 *map)
 {
-	struct pc_stat st;
-	int			rc = 0;
+	uint64_t	resident;
+	int			rc;
 
 	CHECK_FOR_INTERRUPTS();
-	memset(map, 0, pc_map_bytes(file->pages));
-	if (file->cachestat && pc_cachestat(file->fd, 0, 0, &st) == 0 && st.cached == 0)
-		return;
-	rc = pc_map(file->fd, file->pages, (uint32) pc_page_size(), map);
+	rc = pc_survey(file->fd, file->pages, (uint32) pc_page_size(),
+				   file->cachestat ? PC_CACHESTAT_COLD : PC_MINCORE, map, &resident);
 	if (rc != 0)
 		report_kernel_error(rc, "could not read the residency of file \"%s\": %m", file->path);
 }
