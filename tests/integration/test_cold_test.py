@@ -115,7 +115,7 @@ def test_whoever_is_connected_is_not_cut_off(fleet, cluster):
         for mode in ("--check", "-v"):
             output, status = fleet.command("pgfleet.cache.cold_test", mode)
             assert status != 0 and (
-                "1 sessions of others are connected, such as postgres at postgres (shop): the cold test restarts PostgreSQL under them. Choose another"
+                "Sessions of others are connected (1), such as postgres at postgres (shop): the cold test restarts PostgreSQL under them. Choose another"
                 " host or time, or let it happen with -e cache_cold_test_with_clients=true." in " ".join(output.split())), output
         output, status = fleet.command("pgfleet.cache.cold_test", "--check", "-e", "cache_cold_test_with_clients=true")
         assert status == 0 and "such as postgres at postgres (shop): the cold test restarts PostgreSQL under them." in " ".join(output.split()), output
