@@ -519,7 +519,6 @@ class Bench:
                 "pgfincore, with maps": self.timed(f"SELECT sum(length(databit)) FROM pgfincore('{self.table}', true)"),
                 "vmtouch": tool_time("vmtouch", "-q", "-m", "2G", *(str(f.path) for f in self.files)),
                 "ours: counts": self.timed("SELECT sum(resident) FROM residency_segments()"),
-                "ours: pgfincore(), with maps": self.timed(f"SELECT sum(length(databit)) FROM ours.pgfincore('{self.table}', true)"),
                 "ours: whole snapshot": self.timed("SELECT wanted FROM residency_snapshot('bench', 1, true)"),
             }, "ms")
             if state not in ("cold", "full, large folios"):
