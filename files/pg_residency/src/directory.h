@@ -63,9 +63,6 @@ extern char *read_whole_file(const char *path, size_t *size);
  */
 extern char *try_read_whole_file(const char *path, size_t *size, int *error);
 
-typedef void (*FileWriter) (const char *temporary, const char *path, const char *data,
-							size_t size);
-
 /* Writes a file under a temporary name, syncs and renames it. */
 extern void write_whole_file(const char *temporary, const char *path, const char *data,
 							 size_t size);

@@ -120,7 +120,7 @@ names_put_relation(StringInfo out, const NamedRelation *r)
 }
 
 void
-names_write(const StringInfo body, const char *temporary, const char *path, FileWriter write)
+names_write(const StringInfo body, const char *temporary, const char *path)
 {
 	StringInfoData file;
 
@@ -129,7 +129,7 @@ names_write(const StringInfo body, const char *temporary, const char *path, File
 	put_number(&file, NAMES_VERSION, 4);
 	put_number(&file, sf_crc32c(0, body->data, body->len), 4);
 	appendBinaryStringInfo(&file, body->data, body->len);
-	write(temporary, path, file.data, file.len);
+	write_answer(temporary, path, file.data, file.len);
 	pfree(file.data);
 }
 

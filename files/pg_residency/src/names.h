@@ -47,9 +47,8 @@ extern char *names_utf8(const char *text);
 extern void names_put_database(StringInfo out, Oid oid, const char *name, const char *problem);
 extern void names_put_relation(StringInfo out, const NamedRelation *r);
 
-/* Writes a names file with that body, by write_whole_file or write_answer. */
-extern void names_write(const StringInfo body, const char *temporary, const char *path,
-						FileWriter write);
+/* Writes a names file with that body, as write_answer() does. */
+extern void names_write(const StringInfo body, const char *temporary, const char *path);
 
 /*
  * The body of a names file; NULL when the file does not exist, has another format version or, with

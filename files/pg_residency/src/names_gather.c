@@ -382,7 +382,7 @@ pg_residency_names_main(Datum unused)
 	gather(&task, &answer);
 	answer_path(&task, path);
 	snprintf(temporary, sizeof(temporary), "%s.new", path);
-	names_write(&answer, temporary, path, write_answer);
+	names_write(&answer, temporary, path);
 	CommitTransactionCommand();
 	proc_exit(0);
 }
@@ -608,8 +608,8 @@ names_take(const char *snapshot_path, const char *path, const char *former_path)
 	initStringInfo(&body);
 	gather_locked(databases, count, true, former_path != NULL ? names_read(former_path) : NULL,
 				  &body);
-	/* the caller renames the file */
-	names_write(&body, psprintf("%s.new", path), path, write_whole_file);
+	/* the caller renames the file, and syncs it then */
+	names_write(&body, psprintf("%s.new", path), path);
 	pfree(body.data);
 }
 

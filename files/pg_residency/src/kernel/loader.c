@@ -21,9 +21,9 @@
  *     +-- window->stretch == 1: it stays here                (shared_until; the window, no folios)
  *
  *   WINDOW and STRETCHED load a large folio as soon as nothing else is in flight, and watch the
- *   device meanwhile (populate_and_watch); SHARED leaves the middle of a run to single pages, and is
- *   smaller while the load yields.  In every state, wait() returning true leads to `stopped`, which
- *   is final.
+ *   device meanwhile (populate_and_watch); SHARED leaves the middle of a run to single pages, in a
+ *   smaller window while the load yields.  In every state, wait() returning true leads to
+ *   `stopped`, which is final.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
