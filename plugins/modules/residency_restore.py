@@ -468,7 +468,7 @@ scheduler:
   type: str
   sample: mq-deadline
 window_bytes:
-  description: Bytes that the job had in flight at a time for each device, unless the device was unused otherwise.
+  description: Bytes that the job had in flight at a time for each device. More while the device was unused otherwise, and less while it gave way.
   returned: always
   type: int
   sample: 524288

@@ -68,8 +68,8 @@ extern void write_whole_file(const char *temporary, const char *path, const char
 							 size_t size);
 
 /*
- * The same for a process that waits for the file: the file is not synced, and it is no error when
- * that process has stopped waiting and removed it.
+ * The same, but the file is not synced.  It is no error when a process that waited for it has
+ * stopped waiting and removed it; who renames it later syncs it then.
  */
 extern void write_answer(const char *temporary, const char *path, const char *data,
 						 size_t size);

@@ -51,7 +51,7 @@ typedef struct Job
 	int64		reclaimed;		/* blocks that were missing at a count and not at the one before */
 	int64		brought_back;	/* blocks */
 	int64		mapped_bytes;	/* at the last count */
-	int64		window_bytes;	/* in flight for each device, unless it is unused otherwise */
+	int64		window_bytes;	/* in flight for each device: see pc_gentle and pc_yields() */
 	uint64		plan_bytes;		/* of the plan in the file */
 	char		snapshot[LABEL_BYTES];	/* name@generation; empty: whole files only */
 	char		message[512];

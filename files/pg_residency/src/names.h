@@ -10,7 +10,6 @@
 
 #include "lib/stringinfo.h"
 
-#include "directory.h"
 #include "segments.h"
 
 /* a relation, or (kind KIND_DATABASE) a database whose relation names were collected */

@@ -170,7 +170,10 @@ hold_load(HeldSegment *held, HoldScratch *scratch, RestoreControl *control, int6
 	int			rc;
 	int			loading;
 	int			fd = open_held(held, &rc);
+	Device	   *device = device_numbered(&control->devices, held->device);
+	struct pc_file file;
 	struct pc_loader loader = {.block_size = BLCKSZ,
+							   .request_bytes = device->request_bytes,
 							   .window = control->window,
 							   .use_cachestat = held->cachestat,
 							   .pace = &control->allowance.pace,
@@ -182,12 +185,15 @@ hold_load(HeldSegment *held, HoldScratch *scratch, RestoreControl *control, int6
 	*loaded = 0;
 	if (fd < 0)
 		return rc;
-	loader.request_bytes = device_numbered(&control->devices, held->device)->request_bytes;
 	memset(scratch->requested, 0, pc_map_bytes(held->blocks));
 	for (uint32 b = pc_next(scratch->missing, held->blocks, 0, true); b < held->blocks && most > 0;
 		 b = pc_next(scratch->missing, held->blocks, b + 1, true), most--)
 		pc_set(scratch->requested, b);
-	loading = pc_load(fd, scratch->requested, held->blocks, &loader);
+	/* with what is known of the device; an earlier load may have been stopped for its segment */
+	device->flight.stopped = false;
+	loading = pc_start(&file, fd, scratch->requested, held->blocks, &loader);
+	if (loading == 0)
+		loading = pc_finish(&device->flight, &file);
 	rc = survey(held, fd, scratch->resident);
 	close(fd);
 	if (rc == 0)

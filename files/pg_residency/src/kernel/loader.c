@@ -303,9 +303,9 @@ finish_oldest(struct pc_flight *flight)
 	return false;
 }
 
-/* what is left of a window, or of a request, while the load yields to other processes */
+/* a window, or the maximum of a request: smaller while the load yields to other processes */
 static uint32_t
-unless_yielding(const struct pc_flight *flight, uint32_t bytes)
+while_yielding(const struct pc_flight *flight, uint32_t bytes)
 {
 	return pc_yields(&flight->sharing) ? bytes / PC_YIELDING : bytes;
 }
@@ -328,7 +328,7 @@ make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t len
 
 		if (flight->count == 0 || (flight->count < window->requests * stretch &&
 								   (double) (flight->bytes + length) <=
-									   unless_yielding(flight, window->bytes) * stretch))
+									   while_yielding(flight, window->bytes) * stretch))
 			return 0;
 		if (!wait && !has_arrived(&flight->requests[flight->first], vec))
 			return PC_FULL;
@@ -529,7 +529,7 @@ send_next(struct pc_flight *flight, struct pc_file *file, bool wait)
 {
 	const struct pc_loader *loader = file->loader;
 	uint32_t	size = loader->block_size;
-	uint32_t	window = unless_yielding(flight, loader->window->request_bytes);
+	uint32_t	window = while_yielding(flight, loader->window->request_bytes);
 	uint32_t	most = (loader->request_bytes < window ? loader->request_bytes : window) / size;
 	uint32_t	n = file->to - file->at;
 	struct pc_request r = {.file = file, .offset = (uint64_t) file->at * size};

@@ -17,7 +17,7 @@
 #define WATCH_EVERY 50000
 #define ALWAYS_BETWEEN 8
 
-/* requests per second, above what a volume limited in requests or a spinning disk completes */
+/* requests per second, more than a spinning disk or most volumes limited in requests complete */
 #define QUICK_REQUESTS 4000
 
 /*
@@ -118,7 +118,8 @@ pc_note_arrival(struct pc_sharing *sharing, int64_t sent_at, uint32_t bytes, int
 bool
 pc_yields(const struct pc_sharing *sharing)
 {
-	return sharing->idle && sharing->quick && pc_now() < sharing->shared_until;
+	return sharing->idle && sharing->quick && sharing->owed < PC_FLOOR &&
+		pc_now() < sharing->shared_until;
 }
 
 void

@@ -68,8 +68,8 @@ extern void pc_note_arrival(struct pc_sharing *sharing, int64_t sent_at, uint32_
 							int64_t now);
 
 /*
- * Whether requests go behind those of other processes, which use the device, and smaller ones would
- * cost it little.
+ * Whether requests go behind those of other processes, which use the device, and can be smaller:
+ * they would cost the device little, and the load is not a second behind the floor.
  */
 extern bool pc_yields(const struct pc_sharing *sharing);
 

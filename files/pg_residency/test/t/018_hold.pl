@@ -202,6 +202,15 @@ is(job($node, $job, "finished_at - hold_until BETWEEN '0' AND '30 s' AND counted
 for (my $until = time + 60; -e "/proc/$pid" && time < $until; sleep 0.1) { }
 ok(!-e "/proc/$pid", 'and so does its process');
 
+# --- what comes back has a class, as what is restored has
+$job = begin_to_hold(600, ['sparse']);
+kill 'STOP', job($node, $job, 'pid');
+take_away(path('sparse'));
+kill 'CONT', job($node, $job, 'pid');
+await_count($job);
+like(job($node, $job, 'io_class'), qr/^(?:idle|normal)$/, 'the class of the requests of a hold') or diag(job($node, $job, '*'));
+end_hold($job);
+
 # --- no more than it held
 take_away(path('sparse'));
 $job = begin_to_hold(600, ['sparse'], ', "budget": 81920, "gap_blocks": 0, "time_limit": 5');
