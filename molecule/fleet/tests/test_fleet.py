@@ -68,9 +68,11 @@ def status(name):
 
 
 def rows(name):
-    """The table at the end of a run: a host's state, and all of its line. YAML may fold it."""
-    text = " ".join(log(name).partition("- host ")[2].split())
-    return {host: re.search(r"'?%s +(standby|primary) +(\S+).*?(?= - '?(?:roll-|')|$)" % host, text) for host in ALL}
+    """The table at the end of a run: a host's line, with its role and state."""
+    table = log(name).rpartition("\nhost ")[2]
+    found = {host: re.search(r"^%s +(standby|primary) +(\S+).*$" % host, table, re.MULTILINE) for host in ALL}
+    assert all(found.values()), log(name)[-3000:]
+    return found
 
 
 @pytest.fixture(scope="module", name="transactions")
