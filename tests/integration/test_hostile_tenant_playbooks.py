@@ -68,7 +68,7 @@ def nothing_sprung_there(standby):
 
 
 @pytest.fixture
-def fleet(ansible, shop, machine):
+def fleet(ansible, shop, machine, state_directory):
     """Runs a playbook on the cluster, or on others: output and status."""
     service = os.path.join(machine.directory, "hostile_service.yml")
     with open(service, "w") as file:
@@ -78,7 +78,10 @@ def fleet(ansible, shop, machine):
         hosts = hosts or {"db1": shop}
         ansible.set_hosts(
             {name: {"pgfleet_login_port": one.port, "pgfleet_login_unix_socket": one.socket, "data": one.data} for name, one in hosts.items()},
-            **dict({"pgfleet_login_db": database, "cache_extension_pg_config": shop.bin + "/pg_config"}, **variables)
+            **dict(
+                {"pgfleet_login_db": database, "cache_extension_pg_config": shop.bin + "/pg_config", "pgfleet_state_directory": state_directory},
+                **variables
+            )
         )
         return ansible.command(playbook if playbook.startswith("/") else "pgfleet.cache." + playbook, *(["--check", "--diff"] if check else []))
 
@@ -146,12 +149,11 @@ def test_cold_test_beside_his_databases(office, fleet, nothing_sprung, tmp_path,
 
 
 @DATABASES
-def test_rolling_restart(set_up, standby, fleet, nothing_sprung, nothing_sprung_there, state_directory, database):
+def test_rolling_restart(set_up, standby, fleet, nothing_sprung, nothing_sprung_there, database):
     hosts = {"db1": set_up, "db2": standby}
     arguments = {
         "hosts": hosts,
         "pgfleet_service_manager": fleet.service,
-        "pgfleet_state_directory": state_directory,
         "cache_restart_min_free": "1MB",
         "cache_restart_replay_timeout": 60,
         "cache_restart_min_residency": 0,
@@ -317,7 +319,7 @@ def test_install_restarts_to_load_the_library(set_up, fleet, nothing_sprung):
 
 
 @MODES
-def test_roles_and_their_handlers(set_up, fleet, nothing_sprung, state_directory, check):
+def test_roles_and_their_handlers(set_up, fleet, nothing_sprung, check):
     """Saved before the play's own restart and restored behind it; and restored by the role itself."""
     role = "pgfleet.cache.cache_warmup"
     path = fleet.ansible.write(
@@ -327,7 +329,7 @@ def test_roles_and_their_handlers(set_up, fleet, nothing_sprung, state_directory
             {"ansible.builtin.meta": "flush_handlers"},
             {"ansible.builtin.include_role": {"name": role}},
         ],
-        vars={"cache_snapshot_name": "around", "cache_warmup_snapshot": "around", "cache_warmup_min_residency": 0, "pgfleet_state_directory": state_directory},
+        vars={"cache_snapshot_name": "around", "cache_warmup_snapshot": "around", "cache_warmup_min_residency": 0},
         handlers=[
             {"name": "Restart PostgreSQL", "notify": "Restore the page cache", "become": True, "become_user": "postgres",
              "ansible.builtin.command": "{bin}/pg_ctl restart --wait --silent --mode=fast --pgdata={data} --log={log}".format(
