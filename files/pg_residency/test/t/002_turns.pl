@@ -67,7 +67,8 @@ $a->stop('immediate');
 wait_for($b, "'done'");
 is(job($b, 'wanted = resident + over_budget + gone + failed'), 't', 'the second has had its turn');
 wait_for($c, "'failed', 'done'");
-is(job($c, 'state, message'), 'failed|out of memory', 'a job without memory says so');
+# (the heap of a sanitizer has room: there it is a mapping that fails)
+like(job($c, 'state, message'), qr/^(failed\|out of memory|done\|could not restore file .*: Cannot allocate memory)$/, 'a job without memory says so');
 
 # the memory that b filled is not available to c, but to b itself (other clusters may run on this host)
 my $own = $b->safe_psql('postgres', $elsewhere);
