@@ -1090,10 +1090,14 @@ def examine(stress, node, clients):
 
     mine = idle_sessions([c for c in clients if c.node is node])
     stress.check(f"{node.name}: idle processes keep nothing of ours open or mapped", leftovers(node, {pid for pid, dummy in mine}))
-    locks = "select l.pid, l.locktype, l.mode, l.relation from pg_locks l where l.pid is not null and "
-    stress.check(f"{node.name}: no lock belongs to nobody, none to an idle session", [str(row) for row in node.ask(
-        locks + "l.pid <> pg_backend_pid() and (not exists (select from pg_stat_activity a where a.pid = l.pid)"
-        " or exists (select from pg_stat_activity a where a.pid = l.pid and a.state = 'idle'))")])
+    # (a process that begins has locks before pg_stat_activity has it)
+    locks = ("select l.pid, l.locktype, l.mode, l.relation from pg_locks l where l.pid is not null and l.pid <> pg_backend_pid()"
+             " and (not exists (select from pg_stat_activity a where a.pid = l.pid)"
+             " or exists (select from pg_stat_activity a where a.pid = l.pid and a.state = 'idle'))")
+    until = time.monotonic() + 10
+    while (rows := node.ask(locks)) and time.monotonic() < until:
+        time.sleep(0.2)
+    stress.check(f"{node.name}: no lock belongs to nobody, none to an idle session", [str(row) for row in rows])
 
     for client in clients:
         if client.node is node:
