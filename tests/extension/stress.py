@@ -1090,7 +1090,7 @@ def examine(stress, node, clients):
 
     mine = idle_sessions([c for c in clients if c.node is node])
     stress.check(f"{node.name}: idle processes keep nothing of ours open or mapped", leftovers(node, {pid for pid, dummy in mine}))
-    # (a process that begins has locks before pg_stat_activity has it)
+    # (a starting process has locks before it is in pg_stat_activity)
     locks = ("select l.pid, l.locktype, l.mode, l.relation from pg_locks l where l.pid is not null and l.pid <> pg_backend_pid()"
              " and (not exists (select from pg_stat_activity a where a.pid = l.pid)"
              " or exists (select from pg_stat_activity a where a.pid = l.pid and a.state = 'idle'))")

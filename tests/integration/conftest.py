@@ -77,7 +77,7 @@ def nothing_is_left(request):
         shared[cluster] = after = state_of(cluster)
         wrong += ["%s: %s was %s" % (cluster.data, what, "added" if what in after else "removed") for what in sorted(before ^ after)]
     left = state_files()
-    wrong += ["%s was %s" % (path, "removed" if path not in left else "added or changed, %r" % left[path][:500])
+    wrong += ["%s was %s" % (path, "added" if path not in files else "removed" if path not in left else "changed")
               for path in sorted(files.keys() | left.keys()) if files.get(path) != left.get(path)]
     assert not wrong, "%s leaves behind: %s" % (request.path.name, "; ".join(wrong))
 
