@@ -10,7 +10,11 @@ from __future__ import annotations
 from typing import Any, Dict, Optional
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _host, _lease, _pending
+
+display = Display()
 
 OTHERS = 10  # leases of one server that a run replaces: it can have several names
 
@@ -28,6 +32,8 @@ class ActionModule(ActionBase):
         if given.get("event") in ("begin", "save", "waived"):
             facts = dict(given.get("facts") or {}, by=run["owner"], **({"since": run["since"]} if given["event"] == "save" else {}))
             arguments.update(facts=facts)
+        if given.get("announce") and not self._task.check_mode:
+            display.display(printable(str(given["announce"]), 600))
         result.update(self._done(arguments, run, here))
         if result.get("failed") and not result.get("record"):  # the last one that is known stays in the registered variable
             result["record"] = _known(here.get(str(self._task.register)))

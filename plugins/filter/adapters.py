@@ -19,7 +19,8 @@ DECISIONS: Dict[str, Callable[..., Any]] = {
         _adapters.unit, _adapters.ways,
         _haproxy.haproxy, _haproxy.haproxy_cut, _haproxy.haproxy_question, _haproxy.haproxy_unfit, managed,
         _pgbouncer.pgbouncer, _pgbouncer.pgbouncer_console, _pgbouncer.pgbouncer_ended, _pgbouncer.pgbouncer_not_ours,
-        _pgbouncer.pgbouncer_not_paused, _pgbouncer.pgbouncer_not_resumed, _pgbouncer.pgbouncer_processes, _pgbouncer.pgbouncer_unfit,
+        _pgbouncer.pgbouncer_not_paused, _pgbouncer.pgbouncer_not_resumed, _pgbouncer.pgbouncer_pause, _pgbouncer.pgbouncer_processes,
+        _pgbouncer.pgbouncer_resume, _pgbouncer.pgbouncer_unfit,
     )
 }
 

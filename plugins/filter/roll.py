@@ -17,7 +17,8 @@ DECISIONS: Dict[str, Callable[..., Any]] = {
     for one in (
         _pending.not_to_be_measured, _pending.recorded, _pending.saved_as, _pending.saved_before,
         _plan.asked, _roll.anybody_out, _roll.failed, _roll.left, _roll.may_go_in, _roll.may_go_out, _roll.may_start, _roll.restarted,
-        _roll.roles_changed, _states.owes, _steps.closing, _steps.end, _steps.files, _steps.gate_fails, _steps.in_order, _steps.taken_out_again, _steps.thin,
+        _roll.roles_changed, _states.owes, _steps.closing, _steps.end, _steps.files, _steps.gate_fails, _steps.in_order, _steps.leaving,
+        _steps.taken_out_again, _steps.thin, _steps.waiting,
     )
 }
 

@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible.module_utils.common.text.converters import to_native
 from ansible_collections.community.postgresql.plugins.module_utils import postgres
-from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _peer
+from ansible_collections.pgfleet.cache.plugins.module_utils import _data_directory, _libpq, _peer
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import (
     NotInstalledError,
     NotRunningError,
@@ -269,7 +269,7 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
         if CONNECTION_STRING.search(str(params.get(option) or "")):
             raise ResidencyError("%s is a connection string: give its parts as options, and the password as login_password." % option)
     target = postgres.get_conn_params(None, dict(params, **({} if database is None else {"login_db": database})), False)
-    # PGCLIENTENCODING would outrank an option
+    _libpq.forget_choices()
     target.update(client_encoding="UTF8")
     target.setdefault("application_name", application_name)
     target.setdefault("connect_timeout", CONNECT_TIMEOUT)
@@ -307,6 +307,7 @@ def for_libpq(params: Mapping[str, Any], major: int, more: Mapping[str, str]) ->
     settings = dict(_SAFE, **MEANING)
     settings.update((name, value) for name, (since, value) in _LATER.items() if major >= since)
     settings.update(more)
+    _libpq.forget_choices()
     target = dict(postgres.get_conn_params(None, params, False))
     target.setdefault("dbname", target.pop("database", None))
     environment = {"PGCLIENTENCODING": "UTF8", "PGAPPNAME": application_name, "PGCONNECT_TIMEOUT": str(CONNECT_TIMEOUT)}
@@ -316,7 +317,7 @@ def for_libpq(params: Mapping[str, Any], major: int, more: Mapping[str, str]) ->
             raise ResidencyError("connect_params has %s, which no variable of libpq's can carry: log in without it." % name)
         if value:
             environment["PGPASSWORD"] = str(value)
-    environment["PGOPTIONS"] = _options(target.pop("options", os.environ.get("PGOPTIONS", "")), settings)
+    environment["PGOPTIONS"] = _options(target.pop("options", ""), settings)
     words = ["%s='%s'" % (name, re.sub(r"(['\\\\])", r"\\\1", str(value))) for name, value in sorted(target.items()) if value not in (None, "")]
     return " ".join(words), environment
 
@@ -462,7 +463,7 @@ def _first_line(error: Any) -> str:
 
 
 def _open(target: Mapping[str, Any], settings: Mapping[str, str]) -> Any:
-    target = dict(target, options=_options(target.get("options", os.environ.get("PGOPTIONS", "")), settings))
+    target = dict(target, options=_options(target.get("options", ""), settings))
     try:
         if _is_psycopg3():
             connection = postgres.psycopg.connect(**target, autocommit=True)

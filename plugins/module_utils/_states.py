@@ -271,12 +271,12 @@ EVENTS: Dict[str, Callable[..., None]] = {
 
 
 def note(record: Mapping[str, Any], event: str, facts: Optional[Mapping[str, Any]] = None, remarks: Sequence[str] = (), phase: str = "") -> Record:
-    """The record after an event, with ``remarks`` added. The event ends a ``phase``, whose seconds count from the previous event."""
+    """The record after an event, with ``remarks`` added. The event ends a ``phase``, or several, whose seconds count from the previous event."""
     found, now = dict(record), time.time()
     EVENTS[event](found, **(facts or {}))
     seconds = dict(found.get("seconds") or {})
-    if phase:
-        seconds[phase] = round(max(0.0, now - float(record.get("at") or now)), 1)
+    for one in phase.split():
+        seconds[one] = round(max(0.0, now - float(record.get("at") or now)), 1)
     found.update(at=round(now, 3), seconds=seconds, remarks=[*(found.get("remarks") or []), *filter(None, remarks)])
     return found
 

@@ -61,7 +61,12 @@ options:
     default: []
   phase:
     description:
-      - The phase that ends with this event. Its seconds count from the previous event.
+      - The phases that end with this event, separated by blanks. Their seconds count from the previous event.
+    type: str
+    default: ""
+  announce:
+    description:
+      - A line that is printed on the controller before the event is recorded, such as what waits if the run is interrupted now.
     type: str
     default: ""
   what:
@@ -209,6 +214,7 @@ def main() -> None:
             "facts": {"type": "dict", "default": {}},
             "remarks": {"type": "list", "elements": "str", "default": []},
             "phase": {"type": "str", "default": ""},
+            "announce": {"type": "str", "default": ""},
             "what": {"type": "str", "default": ""},
             "take_over": {"type": "str", "default": ""},
             "at": {"type": "float"},

@@ -11,22 +11,36 @@ import csv
 import io
 from typing import Any, Dict, List, Mapping, Sequence
 
+from ansible_collections.pgfleet.cache.plugins.module_utils._libpq import without_choices
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
-TIMED_OUT = (124, 137)  # timeout(1): ended, and killed
+TIMED_OUT = (124, 137)  # timeout(1): ended, and killed; pause.py
 
 
 def pgbouncer_console(place: Mapping[str, Any], command: str, seconds: Any) -> List[str]:
-    """The command line that sends a command to the console of a place, and gives up after this time: psql itself waits for ever.
+    """The command line that sends a command to the console of a place, and gives up after this time: psql itself waits for ever."""
+    return [*without_choices(), "timeout", "--kill-after=5", str(seconds), *_psql(place), "--command", command]
 
-    PAUSE and RESUME are for the database of the place, or for all if it names none.
+
+def pgbouncer_pause(place: Mapping[str, Any], seconds: Any, poolers: int, bound: Any) -> List[str]:
+    """The command line of pgbouncer/pause.py that pauses the database of a place, or all if it names none.
+
+    The restart has to begin when the other ``poolers`` are paused too, and 30 s more. It may take ``bound`` seconds.
     """
-    if command in ("PAUSE", "RESUME") and place["database"]:
-        command += ' "%s"' % place["database"].replace('"', '""')
+    return _pause("pause", str(seconds), str(int(seconds) * poolers + 30), str(bound), place=place)
+
+
+def pgbouncer_resume(place: Mapping[str, Any], seconds: Any) -> List[str]:
+    return _pause("resume", str(seconds), place=place)
+
+
+def _pause(*words: str, place: Mapping[str, Any]) -> List[str]:
+    return [*without_choices(), "python3", "-I", "-", *words, place["database"], *_psql(place)]
+
+
+def _psql(place: Mapping[str, Any]) -> List[str]:
     return [
-        "timeout", "--kill-after=5", str(seconds),
-        "psql", "--no-psqlrc", "--csv", "--host=%s" % place["socket"], "--port=%s" % place["port"], "--username=%s" % place["user"],
-        "--dbname=pgbouncer", "--command", command,
+        "psql", "--no-psqlrc", "--csv", "--host=%s" % place["socket"], "--port=%s" % place["port"], "--username=%s" % place["user"], "--dbname=pgbouncer",
     ]
 
 
@@ -102,13 +116,14 @@ def pgbouncer_ended(result: Mapping[str, Any]) -> bool:
     return bool(result.get("unreachable")) or done or result.get("rc") in TIMED_OUT
 
 
-def pgbouncer_not_resumed(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], host: str) -> str:
-    """A sentence for each pooler whose clients still wait; "not paused" is no error."""
+def pgbouncer_not_resumed(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]], host: str, bound: Any) -> str:
+    """A sentence for the first pooler that was not resumed; "not paused" is no error."""
     for place, answer in zip(places, results):
         if answer.get("rc", 1) != 0 and "not paused" not in str(answer.get("stderr") or ""):
             return (
-                "pgbouncer on %s was paused for the restart of %s and could not be resumed: %s. Its clients are waiting: run 'RESUME%s' in its console now."
-                % (place["host"], host, _said(answer), place["database"] and " " + place["database"]))
+                "pgbouncer on %s was paused for the restart of %s and could not be resumed from here: %s. It resumes by itself when %s serves again, at the"
+                " latest %s s after the pause. If clients still wait then, run 'RESUME%s' in its console."
+                % (place["host"], host, _said(answer), host, bound, place["database"] and " " + place["database"]))
     return ""
 
 

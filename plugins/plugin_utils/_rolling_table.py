@@ -15,7 +15,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._printable import pr
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll, _tables
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import Column, Result
 
-PHASES = (("snapshot", 8), ("out", 5), ("restart", 7), ("replay", 6), ("restore", 7), ("in", 5))
+PHASES = (("snapshot", 8), ("out", 5), ("restart", 7), ("pause", 5), ("replay", 6), ("restore", 7), ("in", 5))
 COLUMNS = [
     Column("role", -7), Column("state", -10), Column("residency", 9), *(Column(*phase) for phase in PHASES), Column("traffic", -7)
 ]

@@ -54,6 +54,21 @@ def files(record: Mapping[str, Any], way: Mapping[str, bool], standby: bool, goe
     return [*steps, *(["back"] if standby and (out or goes_out) else [])]
 
 
+def waiting(host: str, waits: Sequence[Mapping[str, Any]], seconds: Any) -> str:
+    """The line before the clients of a host are held: what waits, until when, and what to type if nobody can."""
+    places = ", ".join(
+        "%s on %s:%s%s" % (way["kind"], place["host"], place.get("port", ""), " (%s)" % place["database"] if place.get("database") else "")
+        for way in waits for place in way["places"])
+    return (
+        "%s: its clients wait at %s from now on, until it serves again or for %s s at most, also if this run dies. To end that earlier, run the playbook"
+        " again, or RESUME in the console." % (host, places, seconds))
+
+
+def leaving(host: str) -> str:
+    """The line before a host goes out of traffic."""
+    return "%s: goes out of traffic. If this run dies, it stays out until the playbook runs again (-e cache_restart_abort=true restarts nothing)." % host
+
+
 def gate_fails(gate: str, residency: Optional[float], tried: Any, attempts: Any) -> bool:
     """Whether a host whose gate was missed stops there; ``residency`` is None if nothing was measured, ``gate`` is cache_restart_gate."""
     return gate == "fail" or residency is None or (gate == "wait" and int(tried) >= int(attempts))

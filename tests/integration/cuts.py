@@ -169,6 +169,14 @@ class Cut:
             ).strip() == "1"
         return watch
 
+    def answers(self):
+        """Whether a client of the primary gets an answer through pgbouncer at once."""
+        return not self.pooler.ask("SELECT 'here'", database="postgres", seconds=2)[1]
+
+    def kill_who_holds_the_pause(self):
+        for process in filter(_holds_a_pause, _processes()):
+            os.kill(int(process), signal.SIGKILL)
+
     def _run(self, variables, watch=None, arguments=(), per_host=None, **environment):
         self._runs += 1
         hosts = {
@@ -212,7 +220,7 @@ class Cut:
         mark = ("CUT_RUN=%s.%d" % (self.directory, self._runs)).encode()
         until = time.monotonic() + ORPHANS
         while True:
-            left = [process for process in _processes() if mark in _read("/proc/%s/environ" % process).split(b"\0") and not _is_server(process)]
+            left = [process for process in _processes() if mark in _read("/proc/%s/environ" % process).split(b"\0") and not _stays(process)]
             if not left:
                 return
             assert time.monotonic() < until, "%s: still at work: %s" % (name, [_read("/proc/%s/cmdline" % one) for one in left])
@@ -337,6 +345,11 @@ def _read(path):
         return b""
 
 
-def _is_server(process):
-    """A server that the run has started is to stay, and has its environment."""
-    return _read("/proc/%s/comm" % process).strip() == b"postgres"
+def _stays(process):
+    """A server that the run has started is to stay, and who holds a pause stays for its time. Both have its environment."""
+    return _read("/proc/%s/comm" % process).strip() == b"postgres" or _holds_a_pause(process)
+
+
+def _holds_a_pause(process):
+    words = _read("/proc/%s/cmdline" % process).split(b"\0")
+    return b"pause" in words and b"psql" in words

@@ -24,6 +24,7 @@ from cluster import cuts, quick, thorough
 from conftest import TABLES
 from cuts import EVICT, IN, NAMES, OUT, SIGNALS, START, STOP, Cut
 from playbook import Ansible
+from proxies import wait_until
 
 # At least as many as the playbook starts on two hosts, which is known only when it has run. Cuts beyond the last one are left out.
 TASKS = 160
@@ -140,11 +141,28 @@ def test_hard_cut(fleet, table, place, sent):
     tried(fleet, table, place, sent, **HARD[place])
 
 
+@pytest.mark.parametrize("place, sent, seconds", [
+    ("paused-primary", "KILL", 10), ("started-primary", "KILL", 300), pytest.param("all-paused", "INT", 10, marks=thorough),
+])
+def test_clients_go_on_without_a_controller(fleet, place, sent, seconds):
+    """After the time of the restart, if it never began; as soon as the primary serves again. Nobody runs the playbook again."""
+    cut = dict(HARD[place])
+    fleet.reset(cut.pop("database", "postgres"))
+    fleet.cut("alone", CUT_SIGNAL=sent, variables={"cache_restart_timeout": seconds}, **cut)
+    assert place == "started-primary" or not fleet.answers()
+    assert "db1: its clients wait at pgbouncer on db1:" in fleet.output and "for %d s at most, also if this run dies" % seconds in fleet.output, fleet.output
+    wait_until(fleet.answers, seconds=60)  # less than the 300 after which they go on in any case
+    assert fleet.pooler.paused() == []
+    fleet.resume()
+    assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
+
+
 @thorough
 def test_who_was_paused_for_a_host_beyond_limit(fleet):
-    """The primary's server is left alone; its clients go on, or the run says who waits and begins nothing."""
+    """The primary's server is left alone; its clients go on, or the run says who waits and begins nothing. Who held the pause is dead, too."""
     fleet.reset()
     fleet.cut("beyond", CUT_SIGNAL="KILL", **HARD["paused-primary"])
+    fleet.kill_who_holds_the_pause()
     assert fleet.pooler.paused() == ["postgres"]
     elsewhere = [{"host": "db1", "port": 1, "socket": fleet.pooler.directory, "database": "postgres"}]
     fleet.resume("--limit", "db2", cache_restart_pgbouncer=elsewhere)
@@ -154,6 +172,13 @@ def test_who_was_paused_for_a_host_beyond_limit(fleet):
     assert fleet.pooler.paused() == [], fleet.output
     fleet.resume()
     assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
+
+
+def test_the_environment_chooses_no_other_server(fleet):
+    """Variables of libpq that are for the people of a host: neither modules nor psql at a pooler obey them."""
+    fleet.reset()
+    fleet._run({}, arguments=("--check",), PGTARGETSESSIONATTRS="read-write", PGHOSTADDR="127.0.0.9", PGSERVICE="elsewhere", PGOPTIONS="-c nonsense=1")
+    assert fleet.status == 0 and "Would then restart the primary db1" in fleet.output, fleet.output
 
 
 def test_check_foretells_that_a_stopped_primary_is_started(fleet):
@@ -203,6 +228,27 @@ def test_a_primary_that_is_lost_while_it_is_started(fleet, tmp_path):
     assert lost.exists() and fleet.status != 0, fleet.output
     assert fleet.pooler.paused() == [], fleet.output
     assert re.search(r"db1 +\S+ +failed .*unreachable: ", fleet.output), fleet.output
+    fleet.resume(cache_restart_pgbouncer=elsewhere)
+    assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
+
+
+@thorough
+def test_a_pooler_that_is_lost_while_the_primary_restarts(fleet, tmp_path):
+    """Nobody can tell it to resume its clients, and they go on."""
+    lost, losing = os.path.join(fleet.directory, "lost"), tmp_path / "ssh"
+    losing.write_text('#!/bin/sh\nfor last; do :; done\n[ ! -e "%s" ] || exit 255\nexec sh -c "$last"\n' % lost)
+    losing.chmod(0o755)
+    ssh = {"ansible_connection": "ssh", "ansible_ssh_executable": str(losing), "ansible_ssh_transfer_method": "piped"}
+    with open(fleet.restart_tasks) as file:
+        off = fleet._write("off.yml", file.read() + "\n- name: Switch the network to db2 off\n  ansible.builtin.file: {path: %s, state: touch}\n" % lost)
+    elsewhere = [{"host": "db2", "port": fleet.pooler.port, "socket": fleet.pooler.directory, "database": "postgres"}]
+    fleet.reset()
+    fleet.resume(per_host={"db1": {"pgfleet_service_manager": off}, "db2": ssh}, cache_restart_pgbouncer=elsewhere)
+    assert os.path.exists(lost) and fleet.status != 0, fleet.output
+    said = "pgbouncer on db2 was paused for the restart of db1 and could not be resumed from here"
+    assert said in " ".join(fleet.output.split()), fleet.output
+    wait_until(fleet.answers, seconds=60)
+    os.unlink(lost)
     fleet.resume(cache_restart_pgbouncer=elsewhere)
     assert fleet.end() == "finished" and fleet.broken() == [], fleet.output
 

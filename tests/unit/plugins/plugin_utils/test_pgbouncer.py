@@ -15,7 +15,9 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils._pgbouncer import (
     pgbouncer_not_ours,
     pgbouncer_not_paused,
     pgbouncer_not_resumed,
+    pgbouncer_pause,
     pgbouncer_processes,
+    pgbouncer_resume,
     pgbouncer_unfit,
 )
 
@@ -29,12 +31,19 @@ def seen(answer, **place):
 
 
 def test_console():
-    assert pgbouncer_console(PLACE, "PAUSE", 7)[-3:] == ["--dbname=pgbouncer", "--command", 'PAUSE "shop"']
-    assert pgbouncer_console(dict(PLACE, database='my-"db'), "RESUME", 7)[-1] == 'RESUME "my-""db"'
-    assert pgbouncer_console(dict(PLACE, database=""), "RESUME", 7)[-1] == "RESUME"
-    assert pgbouncer_console(PLACE, "SHOW DATABASES", 7)[-1] == "SHOW DATABASES"
+    assert pgbouncer_console(PLACE, "SHOW DATABASES", 7)[-3:] == ["--dbname=pgbouncer", "--command", "SHOW DATABASES"]
     assert {"--host=/run", "--port=6432", "--username=admin", "--no-psqlrc"} < set(pgbouncer_console(PLACE, "x", "7"))
-    assert pgbouncer_console(PLACE, "x", 7)[:4] == ["timeout", "--kill-after=5", "7", "psql"]
+    words = pgbouncer_console(PLACE, "x", 7)
+    assert words[0] == "env" and "--unset=PGTARGETSESSIONATTRS" in words
+    assert [word for word in words if not word.startswith("--unset=")][1:5] == ["timeout", "--kill-after=5", "7", "psql"]
+
+
+def test_pause_and_resume():
+    """The same end of the command line, by which the one finds the process of the other."""
+    paused, resumed = pgbouncer_pause(PLACE, 7, 2, 300), pgbouncer_resume(PLACE, 10)
+    at = paused.index("pause")
+    assert paused[at : at + 6] == ["pause", "7", "44", "300", "shop", "psql"]
+    assert resumed[resumed.index("resume") :][:4] == ["resume", "10", "shop", "psql"] and paused[at + 4 :] == resumed[resumed.index("shop") :]
 
 
 @pytest.mark.parametrize(("answer", "place", "out", "said"), [
@@ -63,11 +72,11 @@ def test_not_paused():
 
 def test_not_resumed():
     """A pooler that was not paused goes on."""
-    assert pgbouncer_not_resumed([{"rc": 0}, {"rc": 1, "stderr": "ERROR: database shop is not paused"}], [PLACE, PLACE], "db1") == ""
-    said = pgbouncer_not_resumed([{"rc": 1, "stderr": "no"}], [PLACE], "db1")
-    assert said.startswith("pgbouncer on lb1 was paused for the restart of db1 and could not be resumed: no.")
-    assert "run 'RESUME shop' in its console now" in said
-    assert "run 'RESUME' in its console now" in pgbouncer_not_resumed([{"rc": 1}], [dict(PLACE, database="")], "db1")
+    assert pgbouncer_not_resumed([{"rc": 0}, {"rc": 1, "stderr": "ERROR: database shop is not paused"}], [PLACE, PLACE], "db1", 300) == ""
+    said = pgbouncer_not_resumed([{"rc": 1, "stderr": "no"}], [PLACE], "db1", 300)
+    assert said.startswith("pgbouncer on lb1 was paused for the restart of db1 and could not be resumed from here: no. It resumes by itself when db1")
+    assert "at the latest 300 s after the pause" in said and "run 'RESUME shop' in its console" in said
+    assert "run 'RESUME' in its console" in pgbouncer_not_resumed([{"rc": 1}], [dict(PLACE, database="")], "db1", 300)
 
 
 @pytest.mark.parametrize(("answer", "ended"), [

@@ -22,6 +22,14 @@ WAYS = _adapters.ways({"cache_restart_traffic": ["haproxy", "pgbouncer", "/t.yml
 LOST = " (a reload of HAProxy loses the state without server-state-file)"
 
 
+def test_who_waits_and_who_stays_out():
+    """Said before it happens, with what to type."""
+    way = {"kind": "pgbouncer", "moment": "wait", "places": [{"host": "lb1", "port": 6432, "database": "shop"}, {"host": "lb2", "port": 6432, "database": ""}]}
+    said = _steps.waiting("db1", [way], 300)
+    assert said.startswith("db1: its clients wait at pgbouncer on lb1:6432 (shop), pgbouncer on lb2:6432 from now on, until it serves again or for 300 s")
+    assert "cache_restart_abort=true" in _steps.leaving("db2")
+
+
 def test_thin():
     assert _steps.thin({"thin": False, "wanted": 5}) == []
     assert _steps.thin({"thin": True, "wanted": 1280}) == ["The snapshot before the restart is thin: only 10.00 MB were cached."]

@@ -153,7 +153,7 @@ def rolling(check_mode=False, answers=None, **changed):
 def test_all_are_restarted():
     lines, odd = rolling(db1=written(), db2=written(), db3=written())
     assert not odd and lines[4:] == ["", "All hosts are restarted: the rolling restart is finished."]
-    assert lines[2] == "db2   standby  done          99.00 %       1.5      -        3       -        -      -  in"
+    assert lines[2] == "db2   standby  done          99.00 %       1.5      -        3      -       -        -      -  in"
 
 
 def test_the_preview():
