@@ -10,6 +10,9 @@ cd "$root"
 build=$root/build
 # shellcheck disable=SC2034  # used by the scripts that source this
 tree=$build/ansible_collections/pgfleet/cache   # what is linted and tested
+# As in a clone below /root: what other users run in a test has to be elsewhere.
+mkdir -p "$build"
+[ "$(id -u)" -ne 0 ] || chmod 0700 "$build"
 
 say() { printf '==> %s\n' "$*"; }
 

@@ -6,7 +6,7 @@ begins. Each part's log is in build/NAME (results), with a table of all, which a
 A part that has failed may name what did, in lines such as "failed: tests/integration/test_x.py::test_y" and a tab and the reason. If that are
 five in all or fewer, each is tried again when everything else has ended: by ONLY="..." make test-PART. What passes then is called flaky, in the
 table's place and in build/NAME/flaky, and is no failure. With --once, nothing is tried again. A part that takes more than --limit (45) minutes
-is ended. The last line is "N passed, N failed": the sum of what the parts say in theirs.
+is ended, fails, and counts what had passed until then. The last line is "N passed, N failed": the sum of what the parts say in theirs.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ RETRIED = {"extension", "majors", "molecule", "integration"}
 SKIPPED = re.compile(r"^SKIPPED .*|^\S+ \.+ skipped: .*|^skipped: .*", re.MULTILINE)
 running: list[subprocess.Popen[bytes]] = []
 ending = threading.Event()
+# What had ended in a part that did not come to its own sum: pytest's lines, with -v and of xdist, and prove's
+ENDED = re.compile(r"^(?:\[gw\d+\] .*?(PASSED|FAILED|ERROR)\b|\S+::\S.* (PASSED|FAILED|ERROR)\b|t/\S+ \.+ (ok|Failed|Dubious)\b)", re.MULTILINE)
 # In a log, for the end: what CI shows of it may be no more
 TELLING = re.compile(r"^(FAILED|ERROR|not ok|failed:|fatal:|E  )|\bFAILED\b|^t/\S+ +\(Wstat")
 
@@ -65,6 +67,9 @@ class Part:
         self.log.write_text(text)
         lines = [line for line in text.splitlines() if re.search(r"\b\d+ (passed|failed)\b", line)]
         count = {word: int(number) for number, word in re.findall(r"\b(\d+) (passed|failed)\b", lines[-1])} if lines else {}
+        if late:
+            ended = ["".join(words) in ("PASSED", "ok") for words in ENDED.findall(text)]
+            count = {"passed": sum(ended), "failed": len(ended) - sum(ended) + 1}
         self.passed, self.failed = count.get("passed", 0), count.get("failed", 0)
         if status == 0:
             self.passed = self.passed or 1

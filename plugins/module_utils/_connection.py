@@ -15,6 +15,7 @@ could drop it with the extension and put objects of the same names there, so the
 
 from __future__ import annotations
 
+import locale
 import os
 import re
 import sys
@@ -91,6 +92,7 @@ _CONNECTION_REMEDIES: Tuple[Tuple[str, str], ...] = (
     (r"no pg_hba\.conf entry", "Allow this login in pg_hba.conf, or use another login_user, login_host or login_db."),
     (r'database ".*" does not exist', "Correct login_db."),
     (r'role ".*" does not exist', "Correct login_user."),
+    (r"Not a directory", "Set login_unix_socket to the directory of the socket, not to the socket."),
     (r"the database system is (starting up|shutting down)|not yet accepting", "Wait until PostgreSQL is up."),
 )
 
@@ -107,6 +109,8 @@ _OF_THE_DRIVER = (ArithmeticError, LookupError, TypeError, ValueError)
 
 # idle_session_timeout, transaction_timeout
 _TIMED_OUT = ("57P05", "25P04")
+# undefined_table, undefined_function, undefined_object, invalid_schema_name
+_UNDEFINED = ("42P01", "42883", "42704", "3F000")
 # admin_shutdown, crash_shutdown, cannot_connect_now
 _SHUTDOWN_STATES = ("57P01", "57P02", "57P03")
 
@@ -270,6 +274,7 @@ def connect(params: Mapping[str, Any], database: Optional[str] = None, own_meani
             raise ResidencyError("%s is a connection string: give its parts as options, and the password as login_password." % option)
     target = postgres.get_conn_params(None, dict(params, **({} if database is None else {"login_db": database})), False)
     _libpq.forget_choices()
+    locale.setlocale(locale.LC_MESSAGES, "C")  # in which the remedies know what libpq and the C library say
     target.update(client_encoding="UTF8")
     target.setdefault("application_name", application_name)
     target.setdefault("connect_timeout", CONNECT_TIMEOUT)
@@ -442,6 +447,10 @@ def _explain_statement(error: Any) -> str:
         remedy = "Grant the login role USAGE on schema %s." % schema.group(1)
     elif state == "42501" and sentence.startswith("must be owner"):
         remedy = "Log in as the owner, or as a superuser."
+    elif state in _UNDEFINED and diagnosis.context:  # of a function of the user's, such as an event trigger's: our statements name what exists
+        sentence = "%s (%s)" % (sentence, " ".join(diagnosis.context.split())[:LONGEST_QUERY])
+        remedy = "This function runs with the search path %s here: name its objects with their schemas, or run ALTER FUNCTION ... SET search_path." % (
+            MEANING["search_path"])
     elif "residency" in sentence:
         denied = _MAY_CHANGE if _CHANGING.search(sentence) else _MAY_LOOK
         remedy = denied if state == "42501" else _STATEMENT_REMEDIES.get(state)

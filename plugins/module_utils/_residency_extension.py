@@ -31,7 +31,7 @@ SELECT pg_is_in_recovery() AS standby,
        (SELECT coalesce(string_agg(name, ', ' ORDER BY name), '') FROM pg_settings
         WHERE name ~ '_preload_libraries$' AND setting ~ '\\ypg_residency\\y') AS preloaded
 """
-_DATABASES = "SELECT datname AS name, datallowconn AS open, datistemplate AS template FROM pg_database ORDER BY datname"
+_DATABASES = "SELECT datname AS name, datallowconn AND datconnlimit <> -2 AS open, datistemplate AS template FROM pg_database ORDER BY datname"
 _FIND = """
 SELECT e.extversion AS version, n.nspname AS plain_schema, quote_ident(n.nspname) AS schema
 FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = %s
@@ -69,6 +69,11 @@ SELECT 'GRANT USAGE ON SCHEMA ' || quote_ident(n.nspname) || ' TO ' || string_ag
 FROM pg_namespace AS n, pg_roles AS r
 WHERE n.nspname = %s AND r.rolname IN ('""" + ADMIN + """', 'pg_monitor') AND NOT has_schema_privilege(r.oid, n.oid, 'USAGE')
 GROUP BY n.nspname
+"""
+_GRANTED = """
+SELECT 'REVOKE USAGE ON SCHEMA ' || quote_ident(n.nspname) || ' FROM """ + ADMIN + """' AS statement
+FROM pg_namespace AS n, aclexplode(n.nspacl) AS a
+WHERE a.grantee = (SELECT oid FROM pg_roles WHERE rolname = '""" + ADMIN + """') AND a.privilege_type = 'USAGE'
 """
 _WORKING = """
 SELECT string_agg(job::text, ', ' ORDER BY job) AS jobs FROM @extschema@.residency_jobs WHERE state IN ('starting', 'waiting', 'running', 'holding')
@@ -169,8 +174,7 @@ def manage(options: Options, log_in: LogIn, check_mode: bool) -> Dict[str, Any]:
         still = [] if check_mode else [one.database for one in work.states if one.version]
         result["needed_by"] = sorted([name for name, version in remaining.items() if version != ""] + still)
         if options.purge and not result["needed_by"]:
-            with work.session(None) as session:
-                _drop_admin(session, work)
+            _drop_admin(work, [name for name, row in known.items() if row["open"]])
     _fail(work, result)
     result["changed"] = bool(work.queries)
     result["databases"] = [vars(state) for state in work.states]
@@ -411,9 +415,19 @@ def _drop(work: Work, session: Session, state: State) -> None:
         state.changed, state.version = True, None
 
 
-def _drop_admin(session: Session, work: Work) -> None:
-    if not work.server["standby"] and work.server["admin_logs_in"] is not None:
-        _change(work, session, "DROP ROLE %s" % ADMIN)
+def _drop_admin(work: Work, databases: List[str]) -> None:
+    """With the rights on schemas that it was granted. What users have granted it or it owns is theirs: then it stays, and the extension is gone."""
+    if work.server["standby"] or work.server["admin_logs_in"] is None:
+        return
+    try:
+        for name in databases:
+            with work.session(name) as session:
+                for row in session.rows(_GRANTED):
+                    _change(work, session, row["statement"])
+        with work.session(None) as session:
+            _change(work, session, "DROP ROLE %s" % ADMIN)
+    except ResidencyError as error:
+        work.warnings.append("The role %s stays: %s Revoke that, drop what it owns, and run this again." % (ADMIN, error))
 
 
 def _versions(work: Work, databases: List[str]) -> Dict[str, Optional[str]]:

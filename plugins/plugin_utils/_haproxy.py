@@ -11,6 +11,7 @@ import json
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import message
 
 
 def haproxy_question(place: Mapping[str, Any], condition: Sequence[str]) -> List[str]:
@@ -34,7 +35,7 @@ def haproxy(results: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, A
         others = [row["server"] for row in up if not row["out"]]
         if rows is not None and primary and not (mine and others):
             continue
-        error = "unexpected answer" if ran else (str(answer.get("stderr") or "").splitlines() or [""])[-1] or answer.get("msg", "")
+        error = "unexpected answer" if ran else (str(answer.get("stderr") or "").splitlines() or [""])[-1] or message(answer)
         state = mine or {"out": None, "up": False, "sessions": 0, "status": ""}
         found.append({
             **entry, **{name: state[name] for name in ("out", "up", "sessions", "status")},

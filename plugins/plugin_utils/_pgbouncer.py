@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._libpq import without_choices
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import message
 
 TIMED_OUT = (124, 137)  # timeout(1): ended, and killed; pause.py
 
@@ -130,4 +131,4 @@ def pgbouncer_not_resumed(results: Sequence[Mapping[str, Any]], places: Sequence
 def _said(result: Mapping[str, Any]) -> str:
     if result.get("rc") in TIMED_OUT:
         return "it did not answer in time"
-    return printable(" ".join(str(result.get("stderr") or result.get("msg") or "").split()))
+    return printable(" ".join((str(result.get("stderr") or "") or message(result)).split()))

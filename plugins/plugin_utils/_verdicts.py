@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
@@ -78,9 +79,19 @@ def reason(failed: Mapping[str, Any]) -> str:
     """The reason why a task, or each failed item of its loop, has failed, and the remedy if the connection to the host is the cause."""
     items = [item for item in failed.get("results") or [failed] if isinstance(item, Mapping)]
     wrong = [item for item in items if item.get("failed")] or items
-    texts = list(dict.fromkeys(str(item.get("msg") or "").strip() for item in wrong))
+    texts = list(dict.fromkeys(message(item) for item in wrong))
     text = " ".join(filter(None, [*texts, str(failed.get("stderr") or "")[:STDERR]])) or "failed: see above"
     return _one_line(text + remedy("%s %s" % (text, failed.get("module_stderr") or "")))
+
+
+def message(result: Mapping[str, Any]) -> str:
+    """The message of a result, with what Ansible keeps elsewhere: the program that is missing, and what the host printed instead of a result."""
+    text, command = str(result.get("msg") or "").strip(), result.get("cmd")
+    if result.get("rc") == errno.ENOENT and re.search("Error executing command|No such file or directory", text) and command:
+        program = command[0] if isinstance(command, list) else str(command).partition(" ")[0]
+        return "There is no program %s on the host, or it is not in the PATH: install it." % program
+    said = str(result.get("module_stderr") or "").strip()
+    return "%s %s" % (text, said[-STDERR:]) if said and said not in text else text
 
 
 def remedy(text: str) -> str:

@@ -34,6 +34,41 @@ def test_a_schema_without_usage(cluster, as_postgres, login, by_password, other)
     assert cluster.sql("SELECT has_schema_privilege('app', 'closed', 'USAGE')", other) == "f"
 
 
+def test_purge_takes_back_what_install_gave(machine, cluster, as_postgres):
+    """In a schema that was there before, and with rights that others have granted."""
+    one = machine("purged")
+    login = {"login_port": one.port, "login_unix_socket": one.socket}
+    one.sql("CREATE SCHEMA ours; CREATE DATABASE shop")
+    one.sql("CREATE SCHEMA ours", "shop")
+    installed = task(EXTENSION, databases=["postgres", "shop"], schema="ours", **login)
+    purged = task(EXTENSION, databases=["postgres", "shop"], state="absent", purge=True, **login)
+    try:
+        dummy, removed, again = as_postgres(installed, purged, purged)
+        assert removed["changed"] and not removed.get("failed") and not removed.get("warnings"), removed
+        assert not again["changed"] and one.sql("SELECT count(*) FROM pg_roles WHERE rolname = 'residency_admin'") == "0", again
+        as_postgres(installed)
+        one.sql("CREATE TABLE own (); ALTER TABLE own OWNER TO residency_admin", "shop")
+        [removed] = as_postgres(purged)
+        assert removed["changed"] and not removed.get("failed") and "The role residency_admin stays: PostgreSQL says: role" in removed["warnings"][0], removed
+        assert one.sql("SELECT count(*) FROM pg_extension WHERE extname = 'pg_residency'", "shop") == "0"
+    finally:
+        one.stop()
+
+
+def test_an_event_trigger_whose_function_names_no_schema(cluster, as_postgres, login, other):
+    """It fails with our search path: the message has where, and a way round."""
+    cluster.sql("""
+        CREATE TABLE ddl_log (tag text);
+        CREATE FUNCTION log_ddl() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO ddl_log VALUES (tg_tag); END $$;
+        CREATE EVENT TRIGGER log_ddl ON ddl_command_end EXECUTE FUNCTION log_ddl()""", other)
+    [failed] = as_postgres(task(EXTENSION, databases=[other], **login))
+    assert 'relation "ddl_log" does not exist (' in failed["msg"] and "PL/pgSQL function log_ddl() line 1" in failed["msg"], failed["msg"]
+    assert failed["msg"].endswith("or run ALTER FUNCTION ... SET search_path.") and not failed["changed"], failed["msg"]
+    cluster.sql("ALTER FUNCTION log_ddl() SET search_path = public", other)
+    [done] = as_postgres(task(EXTENSION, databases=[other], **login))
+    assert done["changed"] and not done.get("failed"), done["msg"]
+
+
 def test_a_name_that_is_taken(cluster, as_postgres, login, other):
     """Nothing is changed, and nothing is called changed."""
     cluster.sql("CREATE VIEW residency_relations AS SELECT 1", other)

@@ -80,7 +80,7 @@ def test_not_done():
          "Failed to set permissions on the temporary files Ansible needs to create"
          " Install the package acl on the host, or set pipelining = true, so that one unprivileged user can become another."),
         ({"msg": "MODULE FAILURE", "module_stderr": "/bin/sh: 1: sudo: not found"},
-         "MODULE FAILURE Install sudo on the host, or choose another ansible_become_method."),
+         "MODULE FAILURE /bin/sh: 1: sudo: not found Install sudo on the host, or choose another ansible_become_method."),
         ({"msg": "Missing sudo password"},
          "Missing sudo password Give the password with --ask-become-pass, or use another ansible_become_method."),
         ({"msg": "su: user pgsql does not exist"},
@@ -90,3 +90,14 @@ def test_not_done():
 )
 def test_reason(failed, expected):
     assert _verdicts.reason(failed) == expected
+
+
+@pytest.mark.parametrize(("result", "said"), [
+    ({"rc": 2, "cmd": "ps -e", "msg": "Error executing command."}, "There is no program ps on the host, or it is not in the PATH: install it."),
+    ({"rc": 2, "cmd": ["ss", "-l"], "msg": "[Errno 2] No such file or directory: b'ss'"}, "There is no program ss on the host, or it is not in the PATH:"),
+    ({"rc": 2, "cmd": ["ls"], "msg": "non-zero return code", "stderr": "no"}, "non-zero return code no"),
+    ({"msg": "Module result deserialization failed", "module_stderr": "/bin/sh: 1: /usr/bin/python3: not found"},
+     "Module result deserialization failed /bin/sh: 1: /usr/bin/python3: not found"),
+])
+def test_what_ansible_keeps_elsewhere(result, said):
+    assert _verdicts.reason(result).startswith(said)
