@@ -17,8 +17,10 @@ from ansible import constants, context
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import (
+    _cold_test_report,
     _command,
     _physical_io,
     _results,
@@ -34,6 +36,8 @@ NAMED = {
     "cold_test": "evicts the caches and restarts PostgreSQL", "physical_io": "loads tables and drives the disks",
     "temp_buffer_cost": "writes temporary tables of gigabytes",
 }
+# The figures of one host that was measured, from its result and its name: a task that is ok would hide them where display_ok_hosts is false
+FIGURES = {"cold_test": lambda result, dummy: _cold_test_report.table(result), "physical_io": _physical_io.table}
 display = Display()
 SCHEMA = 1  # of the file; a key that goes or changes its meaning makes it one more
 
@@ -51,7 +55,7 @@ class ActionModule(ActionBase):
         hosts_of_run = list(map(str, arguments["hosts"]))
         directory = str(arguments.get("directory", RESULTS) or "")
         if arguments.get("state") == "begun":
-            result.update(self._begun(hosts_of_run, directory))
+            result.update(self._unread(variables["hostvars"]) or self._begun(hosts_of_run, directory))
             return result
         verdicts = _verdicts.verdicts(hosts_of_run, variables["hostvars"], arguments["playbook"])
         lines, odd = self._table(verdicts, variables)
@@ -121,6 +125,16 @@ class ActionModule(ActionBase):
             "fact": _verdicts.RESULTS[playbook],
         }
 
+    def _unread(self, hosts: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
+        """Refuse a variable of the inventory that only a play's keywords use: there, Ansible does not evaluate variables of hosts."""
+        given = load_extra_vars(self._loader)
+        for host in hosts:
+            for name in _variables.KEYWORDS:
+                if name in hosts[host] and name not in given:
+                    return {"failed": True, "msg": "%s is set in the inventory (of %s), which a play does not see: give it with -e %s=..., or remove it."
+                            " Nothing was changed." % (name, printable(host), name)}
+        return {}
+
     def _table(self, hosts: Mapping[str, Mapping[str, Any]], variables: Mapping[str, Any]) -> Tuple[List[str], Dict[str, str]]:
         check_mode = bool(self._task.check_mode)
         playbook = self._task.args["playbook"]
@@ -131,7 +145,8 @@ class ActionModule(ActionBase):
             return lines + _flush_cost_report.by_storage(hosts), odd
         if playbook != "rolling_restart":
             known = _physical_io.TABLE if playbook == "physical_io" else _tables.TABLES[playbook]
-            return _tables.table(known, hosts, check_mode)
+            lines, odd = _tables.table(known, hosts, check_mode)
+            return lines + _figures(playbook, hosts), odd
         rolling = Rolling(self._task.args.get("fleet") or list(hosts), variables["hostvars"], check_mode)
 
         def again(without: List[str], limited: bool) -> str:
@@ -153,3 +168,14 @@ class ActionModule(ActionBase):
             return ["The plot is in %s." % printable(_flush_cost_plot.draw(found, path[: -len("json")] + "png"))]
         except Exception as error:  # of matplotlib or of the disk: the table and the results are there
             return ["There is no plot, since it could not be drawn: %s." % printable(" ".join(str(error).split()) or type(error).__name__, 300)]
+
+
+def _figures(playbook: str, hosts: Mapping[str, Mapping[str, Any]]) -> List[str]:
+    lines: List[str] = []
+    for name, one in hosts.items():
+        if playbook in FIGURES and (one["result"] or {}).get("runs"):
+            try:
+                lines += ["", *FIGURES[playbook](one["result"], name)]
+            except (_tables.OddResultError, AttributeError, KeyError, TypeError, ValueError):  # a host may return anything
+                lines += ["", "%s: its figures have unexpected types." % printable(name)]
+    return lines

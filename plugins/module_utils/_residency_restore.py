@@ -42,6 +42,7 @@ LOST_JOB = "Job %d was restoring %s: see its progress in the view residency_jobs
 LONGEST_WAIT = 2147483647  # seconds
 # Both ends are allowed. The variables of the role cache_warmup have these ranges and forms too.
 PERCENTS: Dict[str, Tuple[int, int]] = {"min_residency": (0, 100), "max_gone": (0, 100), "max_io_pressure": (1, 100)}
+MUCH = 0.05  # of what is loaded: what is read beyond that is a remark
 RANGES: Dict[str, Tuple[int, int]] = dict(PERCENTS, wait_timeout=(1, LONGEST_WAIT), hold_interval=_hold.INTERVAL)
 FORMS: Dict[str, Callable[[str, str], float]] = {"budget": parse_bytes, "rate": parse_bytes, "max_age": parse_seconds}
 OBJECT_IN_USE = "55006"  # SQLSTATE
@@ -542,7 +543,7 @@ def _judge(
         _add_forecast(result, forecast)
     if job is None:
         result.update(state="done", progress=100.0, expected_seconds=0.0)
-    result["remarks"] = _remarks.remarks(_facts(session, result, job, selection, options))
+    result["remarks"] = [*_own_remarks(result), *_remarks.remarks(_facts(session, result, job, selection, options))]
     shortcomings = _shortcomings(result, options)
     result["reached"] = not shortcomings
     if shortcomings:
@@ -579,7 +580,7 @@ def _too_much_gone(result: Dict[str, Any], options: Options) -> str:
 
 
 def _failure(result: Dict[str, Any], shortcomings: List[str], snapshot: Optional[Row]) -> str:
-    sentences = ["%s: %s." % (_subject(snapshot), "; ".join(shortcomings)), *_buffers(result), *result["remarks"]]
+    sentences = ["%s: %s." % (_subject(snapshot), "; ".join(shortcomings)), *result["remarks"]]
     coldest = [
         "%s (%s of %s resident)" % (_residency.label(row), human_blocks(row["resident"]), human_blocks(row["wanted"]))
         for row in result["relations"][:NAMED]
@@ -593,22 +594,20 @@ def _failure(result: Dict[str, Any], shortcomings: List[str], snapshot: Optional
 def _success(snapshot: Optional[Row], job: Optional[Row], selection: Selection, result: Dict[str, Any]) -> str:
     if job is None:
         return " ".join([_resident_already(snapshot, selection), *result["remarks"]])
-    held = ["Held until %s." % result["hold"]["until"]] if result["state"] == _hold.HOLDING else []
     total = selection.measurement.total
     sentences = [
-        "%s: %s of %s is resident; loaded %s%s in %s, %s/s%s."
+        "%s: %s of %s is resident; loaded %s in %s, %s/s%s."
         % (
             _subject(snapshot),
             human_percent(result["residency"]),
             human_blocks(total.wanted - total.gone),
             human_blocks(result["loaded"]),
-            " and %s between them" % human_blocks(result["extra"]) if result["extra"] else "",
             human_seconds(result["seconds"]),
             human_bytes(result["bytes_per_second"]),
             ", %s I/O class (%s)" % (result["io_class"], result["scheduler"] or "unknown scheduler") if result["io_class"] else "",
         )
     ]
-    return " ".join(sentences + _buffers(result) + held + result["remarks"])
+    return " ".join(sentences + result["remarks"])
 
 
 def _subject(snapshot: Optional[Row]) -> str:
@@ -616,10 +615,16 @@ def _subject(snapshot: Optional[Row]) -> str:
     return label if snapshot else label[0].upper() + label[1:]
 
 
-def _buffers(result: Dict[str, Any]) -> List[str]:
-    if not result["buffers_wanted"]:
-        return []
-    return ["Of %s that were in shared buffers %s are." % (human_blocks(result["buffers_wanted"]), human_blocks(result["buffers_resident"]))]
+def _own_remarks(result: Dict[str, Any]) -> List[str]:
+    """What the residency does not tell: how much of shared buffers is back, until when it is held, and what else was read."""
+    found = []
+    if result["buffers_wanted"]:
+        found.append("Of %s that were in shared buffers %s are." % (human_blocks(result["buffers_wanted"]), human_blocks(result["buffers_resident"])))
+    if result["state"] == _hold.HOLDING:
+        found.append("Held until %s; SELECT residency_cancel(%d) ends that." % (result["hold"]["until"], result["job"]))
+    if result["extra"] and result["extra"] > MUCH * result["loaded"]:
+        found.append("%s between the wanted blocks was read, too." % human_blocks(result["extra"]))
+    return found
 
 
 def _facts(session: Session, result: Dict[str, Any], job: Optional[Row], selection: Selection, options: Options) -> Facts:

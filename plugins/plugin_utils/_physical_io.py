@@ -53,6 +53,8 @@ def table(result: Mapping[str, Any], host: str) -> List[str]:
     every = runs(found)
     lines += [shape % tuple(_cells(one)) + ("" if one.certainty == "exact" else "  *") for one in every]
     lines += ["", _NOTE]
+    lines.append("The tables (%s) stay: run this again with -e cache_io_workload_state=absent to remove them." % human(
+        (load.number("blocks") or 0) * (load.number("schemas") or 0) * 8192))
     for one in every:
         lines += [printable("%s%s: %s." % ("" if one.certainty == "exact" else "* ", one.limit, remark)) for remark in one.remarks]
     sentence = gain(every)

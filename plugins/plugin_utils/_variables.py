@@ -51,11 +51,12 @@ PLAYBOOKS = (
     "target", "pgfleet_results", "warmup_serial", "snapshot_serial", "install_serial", "cold_test_serial", "physical_io_serial", "temp_buffer_cost_serial",
     "temp_buffer_cost_plot",
 )
+KEYWORDS = tuple(name for name in PLAYBOOKS if name == "target" or name.endswith("_serial"))  # which only plays read
 # Names that playbooks and roles set for themselves; they last until the run ends
 OWN = re.compile(
     r"cache_restart_(answers|fleet|given|held|hosts|lease|out|primary_now|problem|remark|roll|run|takeover)|\w+_result"
     r"|pgfleet_(batch|begun|entry_point|failure|playbook|plot|reached|report|role|run|why"
-    r"|service_(commands|evict|server|state|timeout)|traffic_(alone|begun|host|out|places|primary|remark|seen|step|timeout))"
+    r"|service_(commands|evict|server|state|timeout)|traffic_(alone|begun|bound|host|out|places|primary|remark|seen|step|timeout))"
 )
 _ALIKE = 0.8  # of 1: a variable of this likeness to a known one is a misspelt one
 

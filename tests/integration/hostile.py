@@ -20,7 +20,8 @@ TENANT = "tenant"
 SPRUNG = re.compile(r"LOG:  trap of tenant: (.*)")
 REFUSED = (
     "In database %s, objects belong to %s or can be created by them, and a query can run such objects with the rights of the login role:"
-    " log in as a role that has no more rights than the query needs, or name those whom you trust with all of them in trusted_roles."
+    " log in as a role that has no more rights than the query needs, or name those whom you trust with all of them in trusted_roles (of the role"
+    " cache_cold_test: cache_cold_test_trusted_roles)."
 )
 
 TRAP = """

@@ -74,7 +74,7 @@ def test_every_state(fleet, cluster, tmp_path):
     before = host(cluster)
     for _attempt in range(3):
         shutil.rmtree(tmp_path / "results", ignore_errors=True)
-        output, status = fleet.command("pgfleet.cache.cold_test")
+        output, status = fleet.command("pgfleet.cache.cold_test", ANSIBLE_DISPLAY_OK_HOSTS="false")  # the figures are no task's
         assert status == 0, output
         result = kept(tmp_path)
         if min(one["state_percent"] for one in result["runs"]) >= 99:
@@ -104,6 +104,29 @@ def test_check_mode(fleet, cluster):
     assert "Would run 10 times in postgres: passengers" in " ".join(output.split())
     assert cluster.sql("SELECT pg_postmaster_start_time()") == started
     as_before(cluster, before)
+
+
+def test_what_a_run_would_refuse(fleet, cluster):
+    """Check mode says it, too: the extension is not in that database, or the server loads shared_buffers by itself."""
+    cluster.sql("CREATE DATABASE plain")
+    cluster.sql("ALTER SYSTEM SET shared_preload_libraries = pg_prewarm")
+    try:
+        output, status = fleet.command("pgfleet.cache.cold_test", "--check", "-e", "pgfleet_login_db=plain")
+        assert status != 0 and "db1 has no extension pg_residency in database plain: run the playbook" in " ".join(output.split()), output
+        cluster.stop()
+        cluster.start()
+        started = cluster.sql("SELECT pg_postmaster_start_time()")
+        for mode in ("--check", "-v"):
+            output, status = fleet.command("pgfleet.cache.cold_test", mode)
+            assert status != 0 and (
+                "On db1 no restart would leave shared_buffers cold, because of autoprewarm (set pg_prewarm.autoprewarm to off)." in " ".join(output.split())
+            ), output
+        assert cluster.sql("SELECT pg_postmaster_start_time()") == started
+    finally:
+        cluster.sql("ALTER SYSTEM RESET shared_preload_libraries")
+        cluster.sql("DROP DATABASE plain")
+        cluster.stop()
+        cluster.start()
 
 
 def test_whoever_is_connected_is_not_cut_off(fleet, cluster):

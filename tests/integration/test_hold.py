@@ -73,7 +73,7 @@ def test_four_runs(cluster, as_postgres, login, held):
     assert keys(done) == documented(RESTORE)
     assert foreseen["changed"] and foreseen["hold"] is None and "Would hold it until %s." % until in foreseen["msg"]
     assert done["changed"] and done["state"] == "holding" and done["hold"]["state"] == "holding"
-    assert done["hold"]["until"] == until.replace(" ", "T") and "Held until %s." % done["hold"]["until"] in done["msg"]
+    assert done["hold"]["until"] == until.replace(" ", "T") and "Held until %s; SELECT residency_cancel(" % done["hold"]["until"] in " ".join(done["remarks"])
     assert is_there(held)
     deadline = time.monotonic() + 30
     while mapped(cluster, held) < 0.95 * size:

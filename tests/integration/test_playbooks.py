@@ -138,6 +138,15 @@ def test_one_is_wrong(fleet, arguments, message):
     assert "Traceback" not in output and "Query the servers for their state" not in output
 
 
+@pytest.mark.parametrize("name", ["warmup_serial", "target"])
+def test_a_variable_of_the_inventory_that_no_play_sees(fleet, name):
+    """Ansible would take the default without a word."""
+    fleet.set_hosts({"one": {}, "two": {name: "1"}}, **common_variables(fleet))
+    output, status = fleet.command("pgfleet.cache.warmup", "--check")
+    assert status != 0 and "%s is set in the inventory (of two), which a play does not see: give it with -e %s=..." % (name, name) in " ".join(
+        output.split()), output
+
+
 @quick
 def test_one_host_is_refused(fleet):
     common = common_variables(fleet)

@@ -112,7 +112,8 @@ def test_what_is_restored_is_held():
     assert '"hold_until": "%s", "hold_interval": 5' % until in result["queries"][0]
     assert (result["state"], result["changed"], result["reached"]) == ("holding", True, True)
     assert result["hold"]["since"] == "1970-01-01T00:16:42Z" and result["hold"]["reclaim_rate"] == 24576
-    assert result["msg"].endswith(" Held until %s." % result["hold"]["until"])
+    assert result["remarks"] == ["Held until %s; SELECT residency_cancel(7) ends that." % result["hold"]["until"]]
+    assert result["msg"].endswith(" ".join(result["remarks"]))
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
@@ -158,7 +159,7 @@ def test_the_gate_is_inclusive():
     ("job", "end"),
     [
         ({"extra": 0}, "loaded 800 kB in 2.0 s, 400 kB/s, idle I/O class (mq-deadline)."),
-        ({"extra": 128}, "loaded 800 kB and 1.00 MB between them in 2.0 s, 400 kB/s, idle I/O class (mq-deadline)."),
+        ({"extra": 128}, "loaded 800 kB in 2.0 s, 400 kB/s, idle I/O class (mq-deadline). 1.00 MB between the wanted blocks was read, too."),
         ({"extra": 0, "io_class": "normal", "scheduler": None}, "loaded 800 kB in 2.0 s, 400 kB/s, normal I/O class (unknown scheduler)."),
         ({"extra": 0, "loaded": 0, "io_class": None, "scheduler": None, "window_bytes": 524288}, "loaded 0 B in 2.0 s, 0 B/s."),
     ],
