@@ -126,9 +126,17 @@ class ActionModule(ActionBase):
         }
 
     def _unread(self, hosts: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
-        """Refuse a variable of the inventory that only a play's keywords use: there, Ansible does not evaluate variables of hosts."""
+        """Refuse a variable of the inventory that only a play's keywords use, where Ansible does not evaluate variables of hosts; and a user to become
+        that would take the place of the one in each task."""
         given = load_extra_vars(self._loader)
+        user = context.CLIARGS.get("become_user")
+        if user not in (None, "", "root"):
+            return {"failed": True, "msg": "--become-user %s would take root's place: leave it out. The owner of the cluster is pgfleet_become_user. Nothing"
+                    " was changed." % printable(user, 100)}
         for host in hosts:
+            if "ansible_become_user" in hosts[host]:
+                return {"failed": True, "msg": "ansible_become_user is set (for %s), which takes the place of root and of pgfleet_become_user in every task:"
+                        " remove it. Nothing was changed." % printable(host)}
             for name in _variables.KEYWORDS:
                 if name in hosts[host] and name not in given:
                     return {"failed": True, "msg": "%s is set in the inventory (of %s), which a play does not see: give it with -e %s=..., or remove it."

@@ -99,6 +99,7 @@ _CONNECTION_REMEDIES: Tuple[Tuple[str, str], ...] = (
 # Of other objects than the extension's, the server's own words and hint say enough.
 _CHANGING = re.compile(r"residency_(snapshot|drop_snapshot|restore_start|restore_segment|restore|cancel|evict)\b")
 _MAY_LOOK = "Log in as a superuser, or grant the login role pg_monitor."
+_CHANGES = ("cache_evict", "residency_restore", "residency_snapshot")  # modules whose next statement would need the other right, too
 _MAY_CHANGE = "Log in as a superuser, or grant the login role residency_admin and pg_monitor."
 _STATEMENT_REMEDIES: Mapping[str, str] = {
     "58P01": "The extension's files are missing on this host, or of another version: run the playbook pgfleet.cache.install for it.",
@@ -452,7 +453,7 @@ def _explain_statement(error: Any) -> str:
         remedy = "This function runs with the search path %s here: name its objects with their schemas, or run ALTER FUNCTION ... SET search_path." % (
             MEANING["search_path"])
     elif "residency" in sentence:
-        denied = _MAY_CHANGE if _CHANGING.search(sentence) else _MAY_LOOK
+        denied = _MAY_CHANGE if _CHANGING.search(sentence) or application_name.endswith(_CHANGES) else _MAY_LOOK
         remedy = denied if state == "42501" else _STATEMENT_REMEDIES.get(state)
     return "PostgreSQL says: %s.%s" % (sentence, " " + remedy if remedy else "")
 

@@ -211,7 +211,9 @@ def take(session: Session, name: str, keep: int, force: bool, check_mode: bool, 
     for limit, names_removed in (("keep is %d" % keep, removed), ("keep_days is %g" % (keep_days or 0), by_age)):
         if names_removed:
             result["msg"] += " %s: %s %s." % (limit, "would remove" if check_mode else "removed", ", ".join(names_removed))
-    result["remarks"] = _remarks.of_reclaim(_capabilities.server_reclaim(session), "save snapshots while the working set is in use")
+    # of a snapshot that has what the others have, nothing was reclaimed that matters
+    advice = "save snapshots while the working set is in use"
+    result["remarks"] = _remarks.of_reclaim(_capabilities.server_reclaim(session), advice) if thin else []
     result["warnings"] += ([thin] if thin else []) + _names.unnamed_warnings(names)
     changes = compare(before, names_before, wanted, names)
     result["relations"] = [

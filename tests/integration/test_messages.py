@@ -226,7 +226,7 @@ BY_PASSWORD = [
     (SNAPSHOT, "monitor", {"name": "warm"}, "PostgreSQL says: permission denied for function residency_snapshot."
      " Log in as a superuser, or grant the login role residency_admin and pg_monitor."),
     (RESTORE, "app", {"name": "good"}, "PostgreSQL says: permission denied for function residency_version."
-     " Log in as a superuser, or grant the login role pg_monitor."),
+     " Log in as a superuser, or grant the login role residency_admin and pg_monitor."),
     (INFO, "app", {}, "PostgreSQL says: permission denied for function residency_version."
      " Log in as a superuser, or grant the login role pg_monitor."),
     (EVICT, "app", {}, "Login role app lacks pg_monitor, to learn where the files are: grant it, or log in as a superuser."),

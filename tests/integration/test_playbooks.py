@@ -147,6 +147,16 @@ def test_a_variable_of_the_inventory_that_no_play_sees(fleet, name):
         output.split()), output
 
 
+@pytest.mark.parametrize(("variables", "arguments", "message"), [
+    ({"ansible_become_user": "postgres"}, [], "ansible_become_user is set (for two), which takes the place of root and of pgfleet_become_user"),
+    ({}, ["--become-user", "postgres"], "--become-user postgres would take root's place: leave it out."),
+])
+def test_a_user_that_takes_the_place_of_each_task_s(fleet, variables, arguments, message):
+    fleet.set_hosts({"one": {}, "two": variables}, **common_variables(fleet))
+    output, status = fleet.command("pgfleet.cache.snapshot", "--check", *arguments)
+    assert status != 0 and message in " ".join(output.split()) and "Traceback" not in output, output
+
+
 @quick
 def test_one_host_is_refused(fleet):
     common = common_variables(fleet)
