@@ -41,11 +41,12 @@ def haproxy(results: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, A
             **entry, **{name: state[name] for name in ("out", "up", "sessions", "status")},
             "answered": rows is not None, "error": "" if rows is not None else error, "known": mine is not None,
             "servers": [row["server"] for row in backend], "others": others, "up_there": [row["server"] for row in up],
+            "beside": [row["backend"] for row in rows or () if mine and row["address"] == mine["address"] and row["up"] and not row["out"]],
         })
     return found
 
 
-_ROW = {"backend": str, "server": str, "out": bool, "up": bool, "sessions": int, "status": str}
+_ROW = {"backend": str, "server": str, "address": str, "out": bool, "up": bool, "sessions": int, "status": str}
 
 
 def _rows(text: str) -> Optional[List[Mapping[str, Any]]]:
@@ -86,7 +87,12 @@ def haproxy_unfit(seen: Sequence[Mapping[str, Any]], begun: bool, ours: bool) ->
 
 def haproxy_cut(seen: Sequence[Mapping[str, Any]], primary: bool, seconds: Any) -> str:
     """The report's remark on sessions that the restart will end; a primary is not drained, so it has none."""
-    sessions = sum(place["sessions"] for place in seen)
-    if primary or not sessions:
+    if primary:
         return ""
-    return "%d sessions did not end within cache_restart_drain_timeout (%s s) and were cut." % (sessions, seconds)
+    sessions = sum(place["sessions"] for place in seen)
+    found = ["%d sessions did not end within cache_restart_drain_timeout (%s s) and were cut." % (sessions, seconds)] if sessions else []
+    named = {(place["host"], place["socket"], place["backend"]) for place in seen}
+    beside = {(place["host"], backend) for place in seen for backend in place["beside"] if (place["host"], place["socket"], backend) not in named}
+    found += ["Backend %s of HAProxy on %s sends it traffic too, and is not in cache_restart_haproxy: its sessions were cut." % (
+        printable(backend, 100), host) for host, backend in sorted(beside)]
+    return " ".join(found)

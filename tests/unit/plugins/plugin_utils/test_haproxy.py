@@ -28,14 +28,15 @@ def test_the_question():
 def test_how_it_sees_a_host():
     entry = {"host": "lb1", "socket": "/s", "backend": "read", "server": "db2"}
     rows = [
-        {"backend": "read", "server": "db2", "status": "DRAIN", "up": True, "out": True, "sessions": 2},
-        {"backend": "read", "server": "db3", "status": "UP", "up": True, "out": False, "sessions": 1},
-        {"backend": "other", "server": "db4", "status": "UP", "up": True, "out": False, "sessions": 1},
+        {"backend": "read", "server": "db2", "address": "10.0.0.2:5432", "status": "DRAIN", "up": True, "out": True, "sessions": 2},
+        {"backend": "read", "server": "db3", "address": "10.0.0.3:5432", "status": "UP", "up": True, "out": False, "sessions": 1},
+        {"backend": "other", "server": "db4", "address": "10.0.0.2:5432", "status": "UP", "up": True, "out": False, "sessions": 1},
     ]
     asked = [{"__cache_common_place": dict(entry, host="localhost"), "rc": 0, "stdout": json.dumps(rows)}]
     [found] = haproxy(asked, [entry], False)
     assert found == dict(
-        entry, status="DRAIN", up=True, out=True, sessions=2, answered=True, error="", known=True, servers=["db2", "db3"], others=["db3"], up_there=["db3"]
+        entry, status="DRAIN", up=True, out=True, sessions=2, answered=True, error="", known=True, servers=["db2", "db3"], others=["db3"], up_there=["db3"],
+        beside=["other"],
     )
     rows[1]["out"] = True
     asked[0]["stdout"] = json.dumps(rows)
@@ -47,15 +48,15 @@ def test_how_it_sees_a_host():
 
 
 ENTRY = {"host": "lb1", "socket": "/run/haproxy/admin.sock", "backend": "read", "server": "db1"}
-SERVER = {"backend": "read", "server": "db1", "out": False, "up": True, "sessions": 3, "status": "UP"}
+SERVER = {"backend": "read", "server": "db1", "address": "db1", "out": False, "up": True, "sessions": 3, "status": "UP"}
 
 
 def test_a_proxy_decides_nothing_but_how_a_server_is():
     """Neither whom to ask next, nor for what."""
-    rows = [dict(SERVER, host="localhost", socket="/run/docker.sock", known=False), dict(SERVER, server="db2")]
+    rows = [dict(SERVER, host="localhost", socket="/run/docker.sock", known=False), dict(SERVER, server="db2", address="db2")]
     [found] = haproxy([{"rc": 0, "stdout": json.dumps(rows)}], [ENTRY], False)
     assert found == dict(ENTRY, out=False, up=True, sessions=3, status="UP", answered=True, error="", known=True, servers=["db1", "db2"], others=["db2"],
-                         up_there=["db2"])
+                         up_there=["db2"], beside=["read"])
 
 
 @pytest.mark.parametrize("answer", ["", "5", "[5]", "[" * 100000, json.dumps([dict(SERVER, sessions="3")]), json.dumps([dict(SERVER, backend=["read"])])])
@@ -64,7 +65,8 @@ def test_a_proxy_that_answers_what_was_not_asked(answer):
     assert (found["answered"], found["error"], found["known"], found["host"]) == (False, "unexpected answer", False, "lb1")
 
 
-SEEN = dict(ENTRY, out=False, up=True, sessions=3, status="UP", answered=True, error="", known=True, servers=["db1"], others=["db2"], up_there=["db2"])
+SEEN = dict(ENTRY, out=False, up=True, sessions=3, status="UP", answered=True, error="", known=True, servers=["db1"], others=["db2"], up_there=["db2"],
+            beside=["read"])
 
 
 @pytest.mark.parametrize(("changed", "begun", "ours", "begins"), [
@@ -86,6 +88,8 @@ def test_unfit(changed, begun, ours, begins):
 def test_cut():
     assert haproxy_cut([SEEN, SEEN], False, 60) == "6 sessions did not end within cache_restart_drain_timeout (60 s) and were cut."
     assert haproxy_cut([SEEN], True, 60) == haproxy_cut([dict(SEEN, sessions=0)], False, 60) == ""
+    assert haproxy_cut([dict(SEEN, sessions=0, beside=["read", "admin"])], False, 60) == (
+        "Backend admin of HAProxy on lb1 sends it traffic too, and is not in cache_restart_haproxy: its sessions were cut.")
 
 
 @pytest.mark.parametrize(("part", "pause"), [(b"x", 0.05), (b"x" * 4096, 0)])

@@ -37,14 +37,16 @@ def ask(path, command):
 
 
 def look(path):
-    out = {}
+    out, where = {}, {}
     for words in map(str.split, ask(path, "show servers state").splitlines()[2:]):
         if words:
             out[words[1], words[3]] = bool(int(words[6]) & OUT)
+            where[words[1], words[3]] = "%s:%s" % (words[4], words[18]) if words[4] != "-" else words[3]
     return [
         {
             "backend": row["pxname"],
             "server": row["svname"],
+            "address": where[row["pxname"], row["svname"]],
             "status": row["status"],
             "up": row["status"].startswith("UP") or row["status"] == "no check",
             "out": out[row["pxname"], row["svname"]],

@@ -71,7 +71,8 @@ def hold(console, database, seconds, begins, bound, answer):
     told = []
     signal.signal(signal.SIGTERM, lambda *dummy: told.append(True))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    servers = addresses(console, database) if shutil.which("pg_isready") else set()
+    # one that is down already is none that is restarted
+    servers = {one for one in addresses(console, database) if not is_down(*one)} if shutil.which("pg_isready") else set()
     status, dummy, errors = ask(console, of("PAUSE", database), seconds)
     if status and "already" in errors:  # others have paused it, and resume it
         answer(status, errors)
