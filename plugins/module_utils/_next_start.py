@@ -7,18 +7,25 @@
 
 ``postgres -C`` reads the configuration as a start does, with the options of the running server (postmaster.opts), and prints one setting: the
 value after a restart. pg_file_settings alone does not tell: it has "setting could not be applied" for each valid change that needs a restart, too.
+A setting that the server computes at its start (GUC_RUNTIME_COMPUTED) makes it go further: PostmasterMain() then checks the data directory and
+settings against each other, loads the libraries to preload and the certificates, and ends before it takes memory, opens a socket or starts a
+process. For that it must not find its own lock, so _trial() gives it a directory with copies of three small files. What comes after that point is
+asked of the host: memory, addresses, sockets, the log's directory.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import shlex
-import ssl
+import shutil
+import socket
 import stat
 import subprocess
+import tempfile
 from contextlib import suppress
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Tuple
 
 from ansible.module_utils.common.text.formatters import bytes_to_human
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session
@@ -33,6 +40,7 @@ _NOT_LESS = {
 }
 _PREFIX = re.compile(r"\S+ \S+ \S+ \[\d+\] \S+?: +")  # of the server's log lines before the configuration is read
 _MOST = 300  # characters of a text of the server's
+_SOCKET_PATH = 107  # bytes, UNIXSOCK_PATH_BUFLEN less its end
 
 
 def check(session: Session, host: str, answer: Mapping[str, Any], reboots: bool) -> None:
@@ -42,8 +50,9 @@ def check(session: Session, host: str, answer: Mapping[str, Any], reboots: bool)
     """
     files = Files(answer, session.only_row("SELECT pg_catalog.current_setting('config_file') AS path")["path"])
     for lead, checks in (
-            ("PostgreSQL on %s would not start again: ", (_settings, _rules, _certificates, _libraries, _lower_than_the_primary, _together, _huge_pages)),
-            ("After a restart of PostgreSQL on %s, ", (_role, _port, _maps))):
+            ("PostgreSQL on %s would not start again: ", (
+                _settings, _rules, _lower_than_the_primary, _together, _trial, _huge_pages, _memory, _addresses, _sockets, _leftovers, _io_uring)),
+            ("After a restart of PostgreSQL on %s, ", (_role, _port, _reached, _maps))):
         for wrong in checks:
             why = "" if reboots and wrong is _huge_pages else wrong(session, files, answer)
             if why:
@@ -55,6 +64,7 @@ class Files:
 
     def __init__(self, answer: Mapping[str, Any], config_file: str) -> None:
         self.data_directory = data_directory = answer["data_directory"]
+        self.memory = 0  # bytes of shared memory, once _trial() has found out
         self._environment = dict(os.environ, LC_ALL="C")
         # PGPORT, for one, is the default of a setting. Where /proc hides the environment of other processes, the setting itself decides.
         with suppress(OSError), open("/proc/%d/environ" % answer["pid"], encoding="utf-8", errors="surrogateescape") as file:
@@ -72,6 +82,18 @@ class Files:
         if not any("config_file=" in word for word in words):  # -D may name the directory of the configuration, or PGDATA
             words += ["-c", "config_file=" + config_file]
         self._arguments = ["-D", data_directory, *words]
+        self._settings: Dict[str, str] = {}
+
+    def trial(self, name: str) -> "subprocess.CompletedProcess[str]":
+        """A start that ends when it has computed this setting."""
+        with tempfile.TemporaryDirectory(prefix="pgfleet.") as folder:  # with mode 0700, which the server wants
+            os.mkdir(os.path.join(folder, "global"), 0o700)
+            for file in ("PG_VERSION", "global/pg_control", "postgresql.auto.conf"):
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(os.path.join(self.data_directory, file), os.path.join(folder, file))
+            here = ["-c", "data_directory=" + folder]
+            english = ["-c", "lc_messages=C", "-c", "log_line_prefix=", "-c", "log_destination=stderr"]
+            return self.call(os.path.basename(self._program), *self._arguments, *here, *english, "-C", name)
 
     def call(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run a program of the server's own version."""
@@ -86,10 +108,12 @@ class Files:
 
     def setting(self, name: str) -> str:
         """The value of a setting after the next start, in its base unit where it has one."""
-        done = self.call(os.path.basename(self._program), *self._arguments, "-C", name)
-        if done.returncode:
-            raise ResidencyError(done.stderr)
-        return done.stdout.strip()
+        if name not in self._settings:
+            done = self.call(os.path.basename(self._program), *self._arguments, "-C", name)
+            if done.returncode:
+                raise ResidencyError(done.stderr)
+            self._settings[name] = done.stdout.strip()
+        return self._settings[name]
 
     def number(self, name: str) -> int:
         return int(self.setting(name))
@@ -138,46 +162,6 @@ def _fault(session: Session, view: str, setting: str, answer: Mapping[str, Any])
     return ""
 
 
-def _certificates(dummy: Session, files: Files, dummy2: Any) -> str:
-    if files.setting("ssl") != "on":
-        return ""
-    for name in ("ssl_cert_file", "ssl_key_file", "ssl_ca_file", "ssl_crl_file"):
-        value = files.setting(name)
-        path = os.path.join(files.data_directory, value)
-        try:
-            if value:
-                with open(path, "rb") as file:
-                    found = os.fstat(file.fileno())
-        except OSError as error:
-            return "%s is %s, which cannot be read: %s. Restore the file, or set ssl to off." % (name, printable(path, _MOST), error.strerror)
-        # be-secure-common.c, check_ssl_key_file_permissions()
-        others = stat.S_IRWXO | (stat.S_IWGRP | stat.S_IXGRP if value and found.st_uid == 0 else stat.S_IRWXG)
-        if name == "ssl_key_file" and value and found.st_mode & others:
-            return "others than its owner have access to %s (ssl_key_file), which the server refuses: run chmod 0600 on it." % printable(path, _MOST)
-    certificate, key = (os.path.join(files.data_directory, files.setting(name)) for name in ("ssl_cert_file", "ssl_key_file"))
-    try:
-        if not files.setting("ssl_passphrase_command"):
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.set_ciphers("ALL:@SECLEVEL=0")  # Python's own level may be stricter than the server's
-            context.load_cert_chain(certificate, key, password="")
-    except (OSError, ValueError) as error:
-        return "%s and %s are no certificate with its key: %s. Correct ssl_cert_file and ssl_key_file, or set ssl to off." % (
-            printable(certificate, _MOST), printable(key, _MOST), printable(error, _MOST))
-    return ""
-
-
-def _libraries(session: Session, files: Files, dummy: Any) -> str:
-    libdir = session.only_row("SELECT setting FROM pg_catalog.pg_config WHERE name = 'PKGLIBDIR'")["setting"]
-    folders = files.setting("dynamic_library_path").replace("$libdir", libdir).split(":")
-    for library in (word.strip().strip('"') for word in files.setting("shared_preload_libraries").split(",")):
-        path = library.replace("$libdir", libdir)
-        places = [path] if "/" in path else [os.path.join(folder, path) for folder in folders]
-        if library and not any(os.path.exists(place + end) for place in places for end in ("", ".so")):
-            return "shared_preload_libraries has %s, and there is no %s: install its package, or remove it from the setting." % (
-                printable(library, _MOST), printable(places[0] + ".so", _MOST))
-    return ""
-
-
 def _lower_than_the_primary(dummy: Session, files: Files, answer: Mapping[str, Any]) -> str:
     if not answer["in_recovery"] or files.setting("hot_standby") != "on":
         return ""
@@ -208,44 +192,152 @@ def _together(session: Session, files: Files, answer: Mapping[str, Any]) -> str:
     level = files.setting("wal_level")
     needs = {
         "there are replication slots": level == "minimal" and int(there["slots"]),
-        "max_wal_senders is not 0": level == "minimal" and files.number("max_wal_senders"),
-        "archive_mode is not off": level == "minimal" and files.setting("archive_mode") != "off",
-        "summarize_wal is on": level == "minimal" and answer["version_num"] >= 170000 and files.setting("summarize_wal") == "on",
         "there are logical replication slots": level == "replica" and answer["version_num"] < 190000 and int(there["logical"]),
     }
     for why, needed in needs.items():
         if needed:
             return "wal_level would be %s, but %s: raise it, or change that first." % (level, why)
-    reserved = ["superuser_reserved_connections", *(["reserved_connections"] if answer["version_num"] >= 160000 else [])]
-    if sum(map(files.number, reserved)) >= files.number("max_connections"):
-        return "%s would leave none of max_connections (%d): lower the one, or raise the other." % (" and ".join(reserved), files.number("max_connections"))
     return ""
 
 
-def _huge_pages(session: Session, files: Files, answer: Mapping[str, Any]) -> str:
-    """What the running server has of them is free for the next one. Counts what it needs from shared_buffers, the only large part that changes."""
+def _trial(dummy: Session, files: Files, dummy2: Any) -> str:
+    """Of 15 and newer. What the server says is in its own words, with file names."""
+    done = files.trial("shared_memory_size")
+    if not done.returncode:
+        files.memory = int(done.stdout.split()[-1]) << 20
+        return ""
+    said = re.findall(r"^(?:FATAL|PANIC|ERROR|DETAIL|HINT): +(.*)", done.stderr, re.MULTILINE) or [
+        done.stderr.strip().rpartition("postgres: ")[2] or "status %d" % done.returncode]
+    return "%s. Correct it first." % printable("; ".join(one.strip().rstrip(".") for one in said), _MOST)
+
+
+def _huge_pages(dummy: Session, files: Files, answer: Mapping[str, Any]) -> str:
+    """What the running server has of them is free for the next one."""
     if files.setting("huge_pages") != "on":
         return ""
-    now = session.only_row("""
-        SELECT sum(setting::bigint) FILTER (WHERE name = 'shared_memory_size') * 1048576 AS bytes,
-               sum(setting::bigint) FILTER (WHERE name = 'shared_buffers') * current_setting('block_size')::bigint AS buffers,
-               current_setting('block_size')::bigint AS block FROM pg_catalog.pg_settings WHERE name IN ('shared_memory_size', 'shared_buffers')""")
-    needed = int(now["bytes"]) - int(now["buffers"]) + files.number("shared_buffers") * int(now["block"])
     size = files.number("huge_page_size") * 1024 or _default_huge_page()
     try:
-        with open("/proc/%d/maps" % answer["pid"], encoding="utf-8", errors="replace") as file:
-            ends = [line.split()[0].split("-") for line in file if "/anon_hugepage" in line or "/SYSV" in line]
+        free = _mapped(answer["pid"], ("/anon_hugepage", "/SYSV"))
     except OSError:  # of a server with more capabilities than this process
         return ""
-    free = sum(int(end, 16) - int(begin, 16) for begin, end in ends)
     for name, sign in (("free_hugepages", 1), ("resv_hugepages", -1), ("nr_overcommit_hugepages", 1), ("surplus_hugepages", -1)):
         # a size that the kernel does not know has no directory, and no pages
         with suppress(OSError), open("/sys/kernel/mm/hugepages/hugepages-%dkB/%s" % (size // 1024, name), encoding="ascii") as file:
             free += sign * size * int(file.read())
-    if needed <= free:
+    if files.memory <= free:
         return ""
-    return "huge_pages is on and about %s are needed, but the host has huge pages (%s) for %s: raise vm.nr_hugepages, or set huge_pages to try." % (
-        bytes_to_human(needed), bytes_to_human(size), bytes_to_human(free))
+    return "huge_pages is on and %s are needed, but the host has huge pages (%s) for %s: raise vm.nr_hugepages, or set huge_pages to try." % (
+        bytes_to_human(files.memory), bytes_to_human(size), bytes_to_human(free))
+
+
+def _mapped(pid: int, names: Tuple[str, ...]) -> int:
+    """Bytes that a process has mapped of objects with these names."""
+    with open("/proc/%d/maps" % pid, encoding="utf-8", errors="replace") as file:
+        ends = [line.split()[0].split("-") for line in file if any(name in line for name in names)]
+    return sum(int(end, 16) - int(begin, 16) for begin, end in ends)
+
+
+def _memory(dummy: Session, files: Files, answer: Mapping[str, Any]) -> str:
+    """Map as much as CreateAnonymousSegment() would, without touching it. Where the kernel counts all that is mapped, the running server's ends first."""
+    needed = files.memory
+    if files.setting("shared_memory_type") != "mmap" or files.setting("huge_pages") == "on":
+        return ""
+    with suppress(OSError), open("/proc/sys/vm/overcommit_memory", encoding="ascii") as file:
+        if file.read().strip() == "2":
+            needed -= _mapped(answer["pid"], ("/dev/zero",))
+    try:
+        if needed > 0:
+            mmap.mmap(-1, needed).close()
+        return ""
+    except (OSError, OverflowError, ValueError) as error:
+        return "it needs %s of shared memory, which this host does not give (%s): lower shared_buffers." % (
+            bytes_to_human(files.memory), getattr(error, "strerror", None) or error)
+
+
+def _addresses(session: Session, files: Files, dummy: Any) -> str:
+    """The server starts if it can listen at one of them (PostmasterMain(), StreamServerPort())."""
+    given = _list(files.setting("listen_addresses"))
+    now = _list(session.only_row("SELECT pg_catalog.current_setting('listen_addresses') AS now")["now"])
+    wrong = {}
+    for one in given:
+        try:
+            _bind("" if one == "*" else one, 0 if one in now or "*" in now or "0.0.0.0" in now else files.number("port"))
+        except (OSError, UnicodeError) as error:
+            wrong[one] = getattr(error, "strerror", None) or str(error)
+    if not given or len(wrong) < len(given):
+        return ""
+    return "it cannot listen at %s: correct listen_addresses, or give the host this address." % printable(
+        ", ".join("%s (%s)" % one for one in wrong.items()), _MOST)
+
+
+def _bind(address: str, port: int) -> None:
+    family, kind, protocol, dummy, where = socket.getaddrinfo(address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    with socket.socket(family, kind, protocol) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(where)
+
+
+def _sockets(dummy: Session, files: Files, dummy2: Any) -> str:
+    """As with the addresses, one is enough; one that cannot be used is a warning in the log (StreamServerPort(), Lock_AF_UNIX())."""
+    given, wrong = [one for one in _list(files.setting("unix_socket_directories")) if not one.startswith("@")], {}
+    for one in given:
+        path = os.path.join(one, ".s.PGSQL.%d" % files.number("port"))
+        if len(os.fsencode(path)) > _SOCKET_PATH:
+            wrong[one] = "%s is longer than %d bytes" % (path, _SOCKET_PATH)
+        elif not os.access(one, os.W_OK | os.X_OK):
+            wrong[one] = "it cannot be written" if os.path.isdir(one) else "there is no such directory"
+    if not given or len(wrong) < len(given):
+        return ""
+    return "it cannot make its socket in %s: create the directory for its user, or correct unix_socket_directories." % printable(
+        ", ".join("%s (%s)" % one for one in wrong.items()), _MOST)
+
+
+def _leftovers(dummy: Session, files: Files, dummy2: Any) -> str:
+    """Files that only a start looks at (readRecoverySignalFile(), read_backup_label()), and where it writes first."""
+    for name, why in (("recovery.conf", "which PostgreSQL no longer accepts"), ("backup_label", "from which it would recover")):
+        if os.path.exists(os.path.join(files.data_directory, name)):
+            return "there is %s in %s, %s: remove the file." % (name, printable(files.data_directory, _MOST), why)
+    mode = os.stat(files.data_directory).st_mode
+    if mode & (stat.S_IWGRP | stat.S_IRWXO):  # checkDataDir()
+        return "others than its owner have access to %s, which the server refuses: run chmod 0700 on it (or 0750)." % printable(files.data_directory, _MOST)
+    places = [files.data_directory]
+    if files.setting("logging_collector") == "on":
+        logs = os.path.join(files.data_directory, files.setting("log_directory"))
+        places.append(logs if os.path.exists(logs) else os.path.dirname(logs))  # it makes the last directory
+    if files.setting("dynamic_shared_memory_type") == "posix":
+        places.append("/dev/shm")
+    for place in places:
+        if not os.access(place, os.W_OK | os.X_OK):
+            return "it cannot write to %s: create the directory, and give its user the right to write there." % printable(place, _MOST)
+    return ""
+
+
+def _io_uring(dummy: Session, files: Files, answer: Mapping[str, Any]) -> str:
+    if answer["version_num"] < 180000 or files.setting("io_method") != "io_uring":
+        return ""
+    with suppress(OSError), open("/proc/sys/kernel/io_uring_disabled", encoding="ascii") as file:
+        if file.read().strip() != "0":
+            return "io_method is io_uring, which kernel.io_uring_disabled forbids on this host: set it to 0, or io_method to worker."
+    return ""
+
+
+def _reached(session: Session, files: Files, answer: Mapping[str, Any]) -> str:
+    """It would run, and those who look for it where it is now would not find it."""
+    if answer["in_recovery"] and files.setting("hot_standby") != "on":
+        return "it would accept no connections: hot_standby is %s. Set it to on." % files.setting("hot_standby")
+    peer, then = session.peer(), _list(files.setting("unix_socket_directories"))
+    now = [os.path.dirname(peer.bound)] if peer else _list(
+        session.only_row("SELECT pg_catalog.current_setting('unix_socket_directories') AS now")["now"])
+    if now and not set(now) & set(then):
+        return ("its socket would be in %s, and is in %s: neither its clients nor this rolling restart would find it. Change unix_socket_directories by"
+                " hand, with pgfleet_login_unix_socket." % (printable(", ".join(then) or "no directory", _MOST), printable(", ".join(now), _MOST)))
+    if session.only_row("SELECT pg_catalog.current_setting('listen_addresses') AS now")["now"] and not files.setting("listen_addresses"):
+        return "it would listen at no address: listen_addresses is empty. Correct it, or empty it by hand."
+    return ""
+
+
+def _list(text: str) -> List[str]:
+    return [one for one in (word.strip().strip('"') for word in text.split(",")) if one]
 
 
 def _default_huge_page() -> int:

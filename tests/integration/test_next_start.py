@@ -7,12 +7,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import tempfile
 from contextlib import contextmanager
 
 import pytest
-from cluster import run, thorough
+from cluster import free_port, run, thorough
 from test_rolling_restart import fresh, primary_and_standbys, row, says
 
 CONF, HBA, IDENT = "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"
@@ -30,8 +32,16 @@ def fleet(ansible, clusters, machine):
 
 @contextmanager
 def added(one, name, text):
-    """While it lasts, the file of this cluster ends with this text."""
+    """While it lasts, the file of this cluster ends with this text. One that is not there is made."""
     path = os.path.join(one.data, name)
+    if not os.path.exists(path):
+        with open(path, "w"):
+            shutil.chown(path, "postgres", "postgres")
+        try:
+            yield path, 0
+        finally:
+            os.unlink(path)
+        return
     with open(path) as file:
         before = file.read()
     with open(path, "a") as file:
@@ -53,6 +63,40 @@ def test_each_fault_is_named_before_anything_is_stopped(fleet, clusters):
     says(output, "PostgreSQL on db2 would not start again: max_connections would be 20, and is 100 on its primary; max_wal_senders would be 5,"
          " and is 10 on its primary. A standby with less does not start: raise it here, or restart the primary with its new value first (--limit).")
     says(output, 'PostgreSQL on db3 would not start again: %s line %d: invalid authentication method "nonsense". Correct it first.' % (hba, at))
+
+
+def test_what_the_host_does_not_give(fleet, clusters):
+    """What a running server does not mind. Each of them really keeps a server from starting, or from being found."""
+    before = fleet.started()
+    gone = clusters["db3"].socket + "_gone"
+    faults = {"db1": "listen_addresses = '192.0.2.1'", "db2": "shared_buffers = 4TB", "db3": "unix_socket_directories = '%s'" % gone}
+    with added(clusters["db1"], CONF, faults["db1"]), added(clusters["db2"], CONF, faults["db2"]), added(clusters["db3"], CONF, faults["db3"]):
+        output, status = fleet.run("--check")
+        assert not any(starts(one) for one in clusters.values())
+    assert status != 0 and fleet.started() == before
+    says(output, "PostgreSQL on db1 would not start again: it cannot listen at 192.0.2.1 (Cannot assign requested address): correct listen_addresses, or")
+    says(output, "PostgreSQL on db2 would not start again: it needs 4.* TB of shared memory, which this host does not give (Cannot allocate memory): lower")
+    says(output, "PostgreSQL on db3 would not start again: it cannot make its socket in %s (there is no such directory): create the directory" % gone)
+
+
+def starts(one):
+    """Whether a server starts with the files of this one, at a port of its own: a copy of what is small."""
+    folder = tempfile.mkdtemp(prefix="pgfleet_next.", dir="/var/tmp")
+    try:
+        run("cp", "-a", "--", one.data + "/.", folder, timeout=60)
+        for name in ("postmaster.pid", "standby.signal"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(folder, name))
+        shutil.chown(folder, "postgres", "postgres")
+        with open(os.path.join(folder, "postgresql.auto.conf"), "a") as file:
+            file.write("port = %d\n" % free_port())
+        run(one.bin + "/pg_ctl", "start", "--wait", "--timeout=60", "--silent", "-D", folder, "-l", os.path.join(folder, "log"), user="postgres", check=False)
+        up = "server is running" in run(one.bin + "/pg_ctl", "status", "-D", folder, user="postgres", check=False)
+        if up:
+            run(one.bin + "/pg_ctl", "stop", "--wait", "--mode=immediate", "-D", folder, user="postgres")
+        return up
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):
@@ -80,33 +124,45 @@ def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):
 @pytest.mark.parametrize("name, text, message", [
     (CONF, "no equals sign here", "syntax error in file \"*\" line *, near token \"sign\". Correct it first."),
     (CONF, "shared_preload_libraries = 'pg_residency, nowhere'",
-     "shared_preload_libraries has nowhere, and there is no */nowhere.so: install its package, or remove it from the setting."),
+     'could not access file "nowhere": No such file or directory. Correct it first.'),
+    (CONF, "shared_preload_libraries = 'pg_residency, {folder}/other.so'", 'could not load library "{folder}/other.so": *'),
     (CONF, "ssl = on\nssl_key_file = '/nowhere/server.key'\nssl_cert_file = '/etc/hostname'",
-     "ssl_key_file is /nowhere/server.key, which cannot be read: No such file or directory. Restore the file, or set ssl to off."),
+     'could not load server certificate file "/etc/hostname": no start line. Correct it first.'),
     (CONF, "ssl = on\nssl_key_file = '/etc/hostname'\nssl_cert_file = '/etc/hostname'",
-     "others than its owner have access to /etc/hostname (ssl_key_file), which the server refuses: run chmod 0600 on it."),
+     'could not load server certificate file "/etc/hostname": no start line. Correct it first.'),
     (CONF, "ssl = on\nssl_key_file = '{folder}/other.key'\nssl_cert_file = '{folder}/own.crt'",
-     "{folder}/own.crt and {folder}/other.key are no certificate with its key: *KEY_VALUES_MISMATCH*. Correct ssl_cert_file and ssl_key_file,"),
+     'could not load private key file "{folder}/other.key": key values mismatch. Correct it first.'),
     (CONF, "hba_file = '/nowhere/pg_hba.conf'", "hba_file is /nowhere/pg_hba.conf, which cannot be read. Restore the file, or correct the setting."),
     (CONF, "max_replication_slots = 0", "max_replication_slots would be 0, and there are 1 replication slots: drop those that nobody needs, or raise it."),
     (CONF, "wal_level = minimal", "wal_level would be minimal, but there are replication slots: raise it, or change that first."),
-    (CONF, "superuser_reserved_connections = 100", "superuser_reserved_connections would leave none of max_connections (100): lower the one, or"),
-    (CONF, "huge_pages = on\nshared_buffers = 9GB", "huge_pages is on and about 9.* GB are needed, but the host has huge pages (2.00 MB) for *: raise"),
+    (CONF, "superuser_reserved_connections = 100", "superuser_reserved_connections (100) must be less than max_connections (100)"),
+    (CONF, "wal_level = minimal\nmax_wal_senders = 0\narchive_mode = on", "wal_level would be minimal, but there are replication slots"),
+    (CONF, "log_directory = '/nowhere/logs'\nlogging_collector = on", "it cannot write to /nowhere: create the directory, and give its user the right"),
+    (CONF, "unix_socket_directories = '/var/tmp/{long}'", "it cannot make its socket in /var/tmp/*/.s.PGSQL.* is longer than 107 bytes): create"),
+    (CONF, "unix_socket_directories = '/var/tmp'", "its socket would be in /var/tmp, and is in *: neither its clients nor this rolling restart would find"),
+    (CONF, "listen_addresses = ''", "it would listen at no address: listen_addresses is empty."),
+    ("recovery.conf", "", "there is recovery.conf in *, which PostgreSQL no longer accepts: remove the file."),
+    ("backup_label", "", "there is backup_label in *, from which it would recover: remove the file."),
+    (CONF, "huge_pages = on\nshared_buffers = 9GB", "huge_pages is on and 9.* GB are needed, but the host has huge pages (2.00 MB) for *: raise"),
     (IDENT, "map /( x", "*pg_ident.conf line *: invalid regular expression"),
     (CONF, "port = 1", "it would be at port 1, and is at *: neither its clients nor this rolling restart would find it."),
-], ids=["syntax", "library", "certificate", "key", "pair", "hba", "slots", "wal_level", "reserved", "huge_pages", "ident", "port"])
+], ids=["syntax", "library", "broken library", "certificate", "key", "pair", "hba", "slots", "wal_level", "reserved", "archive", "logs", "long socket",
+        "moved socket", "no address", "recovery.conf", "backup_label", "huge_pages", "ident", "port"])
 def test_siblings(fleet, clusters, machine, name, text, message):
     folder = machine.directory
     for pair in ("own", "other"):
         run("openssl", "req", "-new", "-x509", "-nodes", "-subj", "/CN=" + pair, "-keyout", "%s/%s.key" % (folder, pair), "-out", "%s/%s.crt" % (folder, pair))
         shutil.chown("%s/%s.key" % (folder, pair), "postgres", "postgres")
     clusters["db1"].sql("SELECT pg_create_physical_replication_slot('kept')")
+    with open(folder + "/other.so", "w") as file:
+        file.write("no library")
     before = fleet.started()
-    with added(clusters["db1"], name, text.format(folder=folder)):
+    with added(clusters["db1"], name, text.format(folder=folder, long=100 * "x")):
         output, status = fleet.run()
     clusters["db1"].sql("SELECT pg_drop_replication_slot('kept')")
     assert status != 0 and fleet.started() == before
-    begins = {IDENT: "nobody could log in by the maps of its users: ", "port = 1": "After a restart of PostgreSQL on db1, "}
+    begins = {IDENT: "nobody could log in by the maps of its users: ", **dict.fromkeys(
+        ("port = 1", "unix_socket_directories = '/var/tmp'", "listen_addresses = ''"), "After a restart of PostgreSQL on db1, ")}
     says(output, begins.get(name, begins.get(text, "PostgreSQL on db1 would not start again: ")) + message.format(folder=folder))
 
 
