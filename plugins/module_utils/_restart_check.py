@@ -44,12 +44,28 @@ LEFT JOIN @extschema@.residency_jobs AS j ON j.state IN ('starting', 'running', 
 ORDER BY j.job DESC LIMIT 1"""
 
 
+# A walsender's receiver confirms at least every 10 s (wal_receiver_status_interval, pg_recvlogical --status-interval). Of a base backup none is waited for.
+_WAITS = """
+SELECT pid, application_name AS name, coalesce(host(client_addr), 'local') AS client, state,
+       pg_wal_lsn_diff(here.lsn, coalesce(flush_lsn, write_lsn, sent_lsn))::bigint AS behind,
+       extract(epoch FROM clock_timestamp() - coalesce(reply_time, backend_start))::int AS silent,
+       (SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout') AS timeout
+FROM pg_stat_replication, (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END) AS here (lsn)
+WHERE state IN ('catchup', 'streaming')"""
+SILENT = 20  # seconds
+_ARCHIVING = """
+SELECT (SELECT count(*) FROM pg_ls_archive_statusdir() WHERE name ~ '[.]ready$') AS ready,
+       (SELECT coalesce(last_failed_time > coalesce(last_archived_time, '-infinity'), false) FROM pg_stat_archiver) AS fails
+WHERE current_setting('archive_mode') = 'always' OR (current_setting('archive_mode') = 'on' AND NOT pg_is_in_recovery())"""
+READY = 3  # segments that are archived while a server stops
+
+
 def check(
     connect: Callable[[], Session], host: str, database: str, answer: Mapping[str, Any], wanted: Mapping[str, Any], reboots: bool
 ) -> Dict[str, Any]:
     """The result of residency_snapshot in check mode. Raise ResidencyError if the host cannot be restarted.
 
-    ``answer`` is _restart_info's; ``wanted`` has snapshot, min_residency (percent), min_free (a size) and replaced: the values of REPLACED, "" if the
+    ``answer`` is _restart_info's; ``wanted`` has snapshot, min_residency (percent), min_free and max_lag (sizes) and replaced: the values of REPLACED, "" if the
     role's own are in effect. ``database`` is the one that has been logged in to.
     """
     for name, other in REPLACED.items():
@@ -68,7 +84,7 @@ def check(
         if debt:
             _check_debt(session, host, debt)
         snapshot = _residency_snapshot.take(session, wanted["snapshot"], _residency_snapshot.KEEP, False, check_mode=True)
-        ends = _ends(session, host) if answer["steps"]["restart"] else []
+        ends = _ends(session, host) + _stop_waits(session, host, int(human_to_bytes(wanted["max_lag"]))) if answer["steps"]["restart"] else []
         total = _caches.total(_caches.by_relation(session)[0])
         server = session.only_row(_SERVER)
     if server["job"] is not None and server["restores"] != debt.get("snapshot"):
@@ -80,13 +96,39 @@ def check(
 
 
 def would_not_start(connect: Callable[[], Session], host: str, answer: Mapping[str, Any], reboots: bool) -> str:
-    """Why PostgreSQL would not start again; empty if it would."""
+    """Why PostgreSQL would not start again, or not stop; empty if it would."""
     try:
         with closing(connect()) as session:
             _next_start.check(session, host, answer, reboots)
+            _stop_waits(session, host, 1 << 62)  # how much there is to send was checked before it left traffic
     except ResidencyError as error:
         return str(error)
     return ""
+
+
+def _stop_waits(session: Session, host: str, most: int) -> List[str]:
+    """What a fast shutdown waits for. Raise ResidencyError if that has no end, or more than ``most`` bytes to send."""
+    found = []
+    for row in session.rows(_WAITS):
+        who = "walsender %s of %s (process %d, %s)" % (
+            printable(row["name"] or "without a name", 80), printable(row["client"], 60), row["pid"], row["state"])
+        behind = bytes_to_human(max(0, row["behind"]))
+        if row["silent"] > SILENT and not row["timeout"]:
+            raise ResidencyError(
+                "PostgreSQL on %s would not stop: its %s has been silent for %d s, with %s to confirm, and wal_sender_timeout is 0. End its receiver, or set"
+                " wal_sender_timeout and reload." % (host, who, row["silent"], behind))
+        if row["behind"] > most:
+            raise ResidencyError(
+                "PostgreSQL on %s would stop only when its %s has confirmed %s, more than cache_restart_max_lag (%s). Wait, end its receiver, or raise that."
+                % (host, who, behind, bytes_to_human(most)))
+        if row["silent"] > SILENT:
+            found.append("The stop of %s waits up to %d s (wal_sender_timeout) for its %s, which has been silent for %d s." % (
+                host, row["timeout"] // 1000, who, row["silent"]))
+    archive = session.row(_ARCHIVING)
+    if archive and (archive["ready"] > READY or archive["fails"]):
+        found.append("The stop of %s waits for its archiver, which has %d segments to archive%s." % (
+            host, archive["ready"], " and has failed last time" if archive["fails"] else ""))
+    return found
 
 
 def _check_debt(session: Session, host: str, debt: Mapping[str, Any]) -> None:

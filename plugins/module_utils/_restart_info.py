@@ -135,6 +135,31 @@ def last_words(logs: Sequence[str]) -> str:
     return "Its log %s ends with: %s" % (printable(path, 300), " / ".join(printable(line.strip(), 300) for line in (failures or lines)[-3:]))
 
 
+def still_runs(data_directory: str) -> str:
+    """A sentence on a server that neither answers nor has ended: the processes that a stop waits for. Empty if it has ended.
+
+    A fast shutdown ends the sessions, and then waits until each walsender has sent all WAL and its receiver has confirmed it, and until the archiver
+    has archived what there is (postmaster.c, PM_SHUTDOWN_2; WalSndDone()).
+    """
+    try:
+        with open(os.path.join(data_directory, "postmaster.pid"), encoding="ascii", errors="replace") as file:
+            postmaster = int(file.readline())
+    except (OSError, ValueError):
+        return ""
+    left = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError, IndexError), open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as file:
+            if int(file.read().rpartition(")")[2].split()[1]) == postmaster:
+                with open("/proc/%s/cmdline" % name, encoding="utf-8", errors="replace") as file:
+                    title = re.sub(r"^postgres: ", "", file.read().replace("\0", " ").strip())
+                if re.search(r"\b(walsender|archiver|startup)\b", title):
+                    left.append("%s (process %s)" % (printable(title, 120), name))
+    if not left:
+        return ""
+    remedy = " End the receiver of each walsender, or run kill on the process: then the server stops." if any("walsender" in one for one in left) else ""
+    return "It has not ended yet, and waits for: %s.%s" % ("; ".join(left[:5]), remedy)
+
+
 def _record(found: Mapping[str, Any]) -> Any:
     """Why the record cannot be used, and the record."""
     if found["fault"]:

@@ -76,6 +76,10 @@ options:
     type: list
     elements: path
     default: []
+  data_directory:
+    description:
+      - Data directory of a server that does not answer, to name what its stop waits for.
+    type: path
   starts:
     description:
       - Also check that PostgreSQL would start again with its files as they are now, if RV(answer.steps) has a restart. RV(answer.problem) is why not.
@@ -104,6 +108,11 @@ options:
       min_free:
         description:
           - Free space that the file systems of the data directory and of pg_wal must have, a size.
+        type: str
+        required: true
+      max_lag:
+        description:
+          - Bytes that the server may have to send to its standbys and other receivers before it stops, a size.
         type: str
         required: true
       replaced:
@@ -281,7 +290,8 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     found = _restart_info.read(login, params["directory"], params["name"], params["waived"], params["roll"], params["abort"])
     problem = problem or found.get("problem", "")
     if problem and "started" not in found:
-        problem = _restart_info.last_words(params["log"]) or problem
+        waits = _restart_info.still_runs(params["data_directory"]) if params["data_directory"] else ""
+        problem = " ".join(filter(None, [_restart_info.last_words(params["log"]) or problem, waits]))
     if not problem and params["starts"] and found["steps"]["restart"]:
         problem = _restart_check.would_not_start(login, params["name"], found, params["reboots"])
     if params["check"] and not problem:
@@ -309,6 +319,7 @@ def main() -> None:
             primary={"type": "str", "default": "the primary"},
             timeout={"type": "int", "default": 60},
             log={"type": "list", "elements": "path", "default": []},
+            data_directory={"type": "path"},
             starts={"type": "bool", "default": False},
             reboots={"type": "bool", "default": False},
             check={
@@ -317,6 +328,7 @@ def main() -> None:
                     "snapshot": {"type": "str", "required": True},
                     "min_residency": {"type": "float", "required": True},
                     "min_free": {"type": "str", "required": True},
+                    "max_lag": {"type": "str", "required": True},
                     "replaced": {"type": "dict", "default": {}},
                 },
             },

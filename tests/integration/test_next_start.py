@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
+import signal
+import subprocess
 import tempfile
 from contextlib import contextmanager
 
 import pytest
 from cluster import free_port, run, thorough
+from proxies import wait_until
 from test_rolling_restart import fresh, primary_and_standbys, row, says
 
 CONF, HBA, IDENT = "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf"
@@ -77,6 +81,72 @@ def test_what_the_host_does_not_give(fleet, clusters):
     says(output, "PostgreSQL on db1 would not start again: it cannot listen at 192.0.2.1 (Cannot assign requested address): correct listen_addresses, or")
     says(output, "PostgreSQL on db2 would not start again: it needs 4.* TB of shared memory, which this host does not give (Cannot allocate memory): lower")
     says(output, "PostgreSQL on db3 would not start again: it cannot make its socket in %s (there is no such directory): create the directory" % gone)
+
+
+@contextmanager
+def silent(one):
+    """A receiver of WAL that does not confirm, and for which the server has no timeout. It ends, and the server goes on."""
+    folder = tempfile.mkdtemp(prefix="pgfleet_wal.", dir="/var/tmp")
+    shutil.chown(folder, "postgres", "postgres")
+    one.sql("ALTER SYSTEM SET wal_sender_timeout = 0")
+    one.sql("SELECT pg_reload_conf()")
+    receiver = subprocess.Popen(
+        [one.bin + "/pg_receivewal", "--directory", folder, "--host", one.socket, "--port", str(one.port), "--no-loop"], user="postgres", group="postgres",
+        extra_groups=[], cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: one.sql("SELECT count(*) FROM pg_stat_replication WHERE application_name = 'pg_receivewal' AND state = 'streaming'") == "1")
+        receiver.send_signal(signal.SIGSTOP)
+        yield
+    finally:
+        receiver.kill()
+        receiver.wait()
+        shutil.rmtree(folder)
+
+
+def forget_timeout(one):
+    one.sql("ALTER SYSTEM RESET wal_sender_timeout")
+    one.sql("SELECT pg_reload_conf()")
+
+
+def test_a_receiver_that_no_stop_would_outlast(fleet, clusters):
+    one, before = clusters["db1"], fleet.started()
+    try:
+        with silent(one):
+            wait_until(lambda: one.sql(
+                "SELECT clock_timestamp() - reply_time > '22 s' FROM pg_stat_replication WHERE application_name = 'pg_receivewal'") == "t")
+            for mode in ("--check", "-v"):
+                output, status = fleet.run(mode)
+                assert status != 0 and fleet.started() == before
+                says(output, "PostgreSQL on db1 would not stop: its walsender pg_receivewal of local (process *, streaming) has been silent for * s, with *"
+                     " to confirm, and wal_sender_timeout is 0. End its receiver, or set wal_sender_timeout and reload.")
+            forget_timeout(one)
+            output, status = fleet.run("--check")
+            says(output, "The stop of db1 waits up to 60 s (wal_sender_timeout) for its walsender pg_receivewal of local")
+            assert status == 0, output
+    finally:
+        forget_timeout(one)
+
+
+@thorough
+def test_what_a_stop_that_hangs_waits_for(fleet, clusters):
+    """Of a receiver that has come after the check."""
+    one, hanging = clusters["db2"], fleet.write("hanging.yml", """
+- name: Stop it, which hangs
+  ansible.builtin.command: {bin}/pg_ctl stop --wait --timeout=5 --mode=fast --pgdata={{{{ data }}}}
+  become: true
+  become_user: postgres
+""".format(bin=clusters["db2"].bin))
+    try:
+        with silent(one):
+            output, status = fleet.run(per_host={"db2": {"pgfleet_service_manager": hanging}})
+            assert status != 0
+            assert re.search(r"It has not ended yet, and waits for: (\S+: )?walsender \S+ .* \(process \d+\)\. End the receiver of each walsender, or run kill",
+                             row(output, "db2")), output
+        wait_until(lambda: not os.path.exists(one.data + "/postmaster.pid"))
+    finally:
+        if not os.path.exists(one.data + "/postmaster.pid"):
+            one.start()
+        forget_timeout(one)
 
 
 def starts(one):
