@@ -124,6 +124,10 @@ def _stop_waits(session: Session, host: str, most: int) -> List[str]:
         if row["silent"] > SILENT:
             found.append("The stop of %s waits up to %d s (wal_sender_timeout) for its %s, which has been silent for %d s." % (
                 host, row["timeout"] // 1000, who, row["silent"]))
+    again = session.only_row(
+        "SELECT CASE WHEN pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_last_wal_replay_lsn(), redo_lsn)::bigint END AS bytes FROM pg_control_checkpoint()")
+    if (again["bytes"] or 0) > most:
+        found.append("%s would replay %s again after a restart: before that, a checkpoint is run on the primary." % (host, bytes_to_human(again["bytes"])))
     archive = session.row(_ARCHIVING)
     if archive and (archive["ready"] > READY or archive["fails"]):
         found.append("The stop of %s waits for its archiver, which has %d segments to archive%s." % (

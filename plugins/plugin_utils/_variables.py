@@ -56,7 +56,7 @@ KEYWORDS = tuple(name for name in PLAYBOOKS if name == "target" or name.endswith
 OWN = re.compile(
     r"cache_restart_(answers|fleet|given|held|hosts|lease|out|primary_now|problem|remark|roll|run|takeover)|\w+_result"
     r"|pgfleet_(batch|begun|entry_point|failure|playbook|plot|reached|report|role|run|why"
-    r"|service_(commands|evict|server|state|timeout)|traffic_(alone|begun|bound|host|out|places|primary|remark|seen|step|timeout))"
+    r"|service_(boots|commands|evict|server|state|timeout)|traffic_(alone|begun|bound|host|out|places|primary|remark|seen|step|timeout))"
 )
 _ALIKE = 0.8  # of 1: a variable of this likeness to a known one is a misspelt one
 

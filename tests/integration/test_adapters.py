@@ -325,6 +325,16 @@ def test_service(service):
     assert resident < os.path.getsize(largest), "the start reads some of it again"
 
 
+@pytest.mark.parametrize("service", ["pg_ctlcluster"], indirect=True)
+def test_a_cluster_that_a_reboot_leaves_down(service):
+    with open("/etc/postgresql/%s/start.conf" % service.instance.server["cluster_name"], "w") as file:
+        file.write("manual\n")
+    dummy, output, status = service("look")
+    assert status == 0, output
+    dummy, output, status = service("look", pgfleet_service_boots=True)
+    assert status != 0 and "start.conf does not start the cluster with the host, so PostgreSQL would stay down" in " ".join(output.split()), output
+
+
 @thorough
 @pytest.mark.parametrize("service", ["pg_ctlcluster"], indirect=True)
 def test_somebody_else_s(service):
