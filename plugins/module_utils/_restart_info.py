@@ -135,6 +135,19 @@ def last_words(logs: Sequence[str]) -> str:
     return "Its log %s ends with: %s" % (printable(path, 300), " / ".join(printable(line.strip(), 300) for line in (failures or lines)[-3:]))
 
 
+def elsewhere(found: Mapping[str, Any]) -> str:
+    """Why the server that has answered is not this host's; empty if it is. A login by TCP, or what the host's resolver says, may lead to another one."""
+    with suppress(PermissionError):  # of a server with more capabilities than this process
+        try:
+            if os.path.samestat(os.stat("/proc/%d/cwd" % found["pid"]), os.stat(found["data_directory"])):
+                return ""
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        return "The server that answers (process %d in %s) does not run on this host: correct pgfleet_login_host, pgfleet_login_port or" \
+            " pgfleet_login_unix_socket." % (found["pid"], printable(found["data_directory"], 300))
+    return ""
+
+
 def still_runs(data_directory: str) -> str:
     """A sentence on a server that neither answers nor has ended: the processes that a stop waits for. Empty if it has ended.
 

@@ -292,6 +292,8 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
     if problem and "started" not in found:
         waits = _restart_info.still_runs(params["data_directory"]) if params["data_directory"] else ""
         problem = " ".join(filter(None, [_restart_info.last_words(params["log"]) or problem, waits]))
+    if not problem:
+        problem = _restart_info.elsewhere(found)
     if not problem and params["starts"] and found["steps"]["restart"]:
         problem = _restart_check.would_not_start(login, params["name"], found, params["reboots"])
     if params["check"] and not problem:

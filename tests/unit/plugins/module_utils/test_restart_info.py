@@ -202,3 +202,12 @@ def test_replay_that_is_paused_ends_the_wait_at_once(looks):
         " set that to 0.")
     looks[:] = [{"lsn": 4096, "paused": True}]
     assert _restart_info.wait_replayed(None, "db2", 2048, "db1", 60) == "", "it is far enough"
+
+
+def test_a_server_of_another_host(tmp_path):
+    """Its process is not here, or is another one."""
+    here = {"pid": os.getpid(), "data_directory": os.getcwd()}
+    assert _restart_info.elsewhere(here) == ""
+    for other in (dict(here, data_directory=str(tmp_path)), dict(here, pid=4194304), dict(here, data_directory="/nowhere")):
+        assert _restart_info.elsewhere(other).startswith("The server that answers (process %d in %s) does not run on this host:" % (
+            other["pid"], other["data_directory"]))
