@@ -8,7 +8,7 @@
 # The clusters of a host are coordinated in /dev/shm: a private one separates those of this test from others.
 if [ -z "${PG_RESIDENCY_ALONE:-}" ]; then
 	# shellcheck disable=SC2016  # the inner shell's
-	exec unshare --mount --propagation private sh -c 'mount -t tmpfs tmpfs /dev/shm && exec "$@"' sh \
+	exec unshare --mount --propagation private sh -c 'mount -t tmpfs -o size=512M tmpfs /dev/shm && exec "$@"' sh \
 		env PG_RESIDENCY_ALONE=1 "$0" "$@"
 fi
 
@@ -60,6 +60,8 @@ make_device() {
 		# a scheduler that orders requests by priority, where the kernel has it
 		loop=$(findmnt --noheadings --output SOURCE "$work/device")
 		echo mq-deadline 2>/dev/null >"/sys/block/${loop##*/}/queue/scheduler" || true
+		# without the page cache below it, so that its requests take time
+		losetup --direct-io=on "$loop" || true
 	else
 		rmdir "$work/device"
 	fi

@@ -46,8 +46,13 @@
 #define SHORTEST_PAUSE 20
 #define LONGEST_PAUSE 5000
 
-/* microseconds after which a request's blocks are read: the kernel may have dropped the request */
+/*
+ * Microseconds after which a request's blocks are read: the kernel may have dropped the request.
+ * The read sleeps uninterruptibly until the request arrives, so a request of the idle class that
+ * others keep waiting gets more time than mq-deadline makes it wait (prio_aging_expire, 10 s).
+ */
 #define PATIENCE 2000000
+#define PATIENCE_IDLE 15000000
 /* without cachestat a slow request cannot be distinguished from a dropped one */
 #define PATIENCE_UNSEEN 250000
 
@@ -163,7 +168,21 @@ has_arrived(struct pc_request *r, unsigned char *vec)
 	return true;
 }
 
-/* reads the request's missing pages, once */
+/* whether other processes may keep the request waiting for seconds */
+static bool
+may_starve(const struct pc_flight *flight, const struct pc_request *r)
+{
+	return r->idle && pc_now() < flight->sharing.shared_until;
+}
+
+static void
+watch_others(struct pc_flight *flight, const struct pc_file *file)
+{
+	if (file->loader->window->large == PC_LARGE_WHEN_ALONE)
+		pc_watch_others(&flight->sharing, file->fd);
+}
+
+/* reads the request's missing pages, once; with the caller's own priority where that may block */
 static void
 read_missing(struct pc_flight *flight, const struct pc_request *r)
 {
@@ -180,7 +199,8 @@ read_missing(struct pc_flight *flight, const struct pc_request *r)
 	}
 	if (mincore(file->mapping + r->offset, r->length, vec) != 0)
 		return;
-	former = pc_send_lowered(&flight->sharing, file->fd, file->loader->window->idle, 0);
+	former = pc_send_lowered(&flight->sharing, file->fd,
+							 file->loader->window->idle && !may_starve(flight, r), 0);
 	for (size_t from = 0; from < pages;)
 	{
 		size_t		to = from;
@@ -238,56 +258,109 @@ is_fast(const struct pc_flight *flight)
 	return flight->usual > 0 && flight->usual < LONGEST_BLOCK;
 }
 
-/* waits for the oldest request by repeated looks; true when stopped */
-static bool
+enum awaited
+{
+	AWAITED,
+	AWAITED_STOPPED,
+	AWAITED_LATER				/* first those that are sent with the caller's own priority now */
+};
+
+/* waits for the oldest request by repeated looks */
+static enum awaited
 await_by_looking(struct pc_flight *flight, struct pc_request *r, unsigned char *vec)
 {
 	const struct pc_loader *loader = r->file->loader;
-	int64_t		now = pc_now();
-	int64_t		patience = now + (loader->use_cachestat ? PATIENCE : PATIENCE_UNSEEN);
+	bool		raised = flight->sharing.raised;
+	int64_t		begin = pc_now();
 
 	for (unsigned looks = 1; !has_arrived(r, vec); looks++)
 	{
+		int64_t		now = pc_now();
+		bool		starves = may_starve(flight, r);
+		int64_t		patience = starves ? PATIENCE_IDLE :
+			loader->use_cachestat ? PATIENCE : PATIENCE_UNSEEN;
+		bool		look = (looks & (looks - 1)) == 0;
 		struct pc_stat st;
 
 		/*
 		 * Pages in flight are counted already: a smaller count means that some were never
 		 * requested.
 		 */
-		if (now > patience || (loader->use_cachestat && (looks & (looks - 1)) == 0 &&
-							   pc_cachestat(r->file->fd, r->offset, r->length, &st) == 0 &&
-							   st.cached < request_pages(r)))
+		if (now > begin + patience || (loader->use_cachestat && look &&
+									   pc_cachestat(r->file->fd, r->offset, r->length, &st) == 0 &&
+									   st.cached < request_pages(r)))
 		{
 			read_missing(flight, r);
 			break;
 		}
+		/* without cachestat: requests what was dropped, and only that */
+		if (starves && !loader->use_cachestat && look && now > begin + PATIENCE_UNSEEN)
+			posix_fadvise(r->file->fd, (off_t) r->offset, r->length, POSIX_FADV_WILLNEED);
+		pc_note_arrival(&flight->sharing, r->sent_at, 0, now);
+		if (r->idle && flight->sharing.raised && !raised)
+			return AWAITED_LATER;
+		watch_others(flight, r->file);
 		if (loader->wait(loader->arg, next_pause(flight, r, now)))
-			return true;
-		now = pc_now();
+			return AWAITED_STOPPED;
 	}
-	return false;
+	return AWAITED;
 }
 
-/* waits for the oldest request; true when stopped */
+static struct pc_request *
+in_flight(struct pc_flight *flight, uint32_t n)
+{
+	return &flight->requests[(flight->first + n) % PC_MAX_REQUESTS];
+}
+
+/*
+ * While the load makes up for too little, requests with the caller's own priority pass those of the
+ * idle class: the latter stay in the device's queue, and are not awaited.
+ */
+static void
+pass_idle(struct pc_flight *flight)
+{
+	uint32_t	n = 0;
+	struct pc_request r;
+
+	if (!flight->sharing.raised)
+		return;
+	while (n < flight->count && in_flight(flight, n)->idle)
+		n++;
+	if (n == flight->count)
+		return;
+	r = *in_flight(flight, n);
+	for (; n > 0; n--)
+		*in_flight(flight, n) = *in_flight(flight, n - 1);
+	*in_flight(flight, 0) = r;
+}
+
+/*
+ * Waits for the oldest request; true when stopped.  The request is still in flight if requests with
+ * the caller's own priority may pass it from now on.
+ */
 static bool
 finish_oldest(struct pc_flight *flight)
 {
 	struct pc_request *r = &flight->requests[flight->first];
-	const struct pc_loader *loader = r->file->loader;
+	const struct pc_loader *loader;
 	unsigned char vec[BUFFER_PAGES];
+	enum awaited awaited = AWAITED;
 	struct pc_file *file;
 	uint32_t	blocks;
 	int64_t		now;
 
+	pass_idle(flight);
+	loader = r->file->loader;
 	/* in the idle class a request may wait for seconds, in which the load has to be stoppable */
 	if (loader->window->blocks_in_kernel && !r->file->read_ahead && is_fast(flight) &&
-		!(r->idle && pc_now() < flight->sharing.shared_until) && !loader->wait(loader->arg, 0))
+		!may_starve(flight, r) && !loader->wait(loader->arg, 0))
 		await_in_kernel(flight, r, vec);
-	else if (await_by_looking(flight, r, vec))
-	{
+	else
+		awaited = await_by_looking(flight, r, vec);
+	if (awaited == AWAITED_STOPPED)
 		flight->stopped = true;
-		return true;
-	}
+	if (awaited != AWAITED)
+		return flight->stopped;
 	now = pc_now();
 	pc_note_arrival(&flight->sharing, r->sent_at, r->length, now);
 	/* moving average of the duration of a request */
@@ -310,6 +383,25 @@ while_yielding(const struct pc_flight *flight, uint32_t bytes)
 	return pc_yields(&flight->sharing) ? bytes / PC_YIELDING : bytes;
 }
 
+/* whether one more request of that length fits into the window, stretched that many times */
+static bool
+has_room(struct pc_flight *flight, const struct pc_window *window, uint32_t length,
+		 double stretch)
+{
+	uint32_t	count = flight->count;
+	uint64_t	bytes = flight->bytes;
+
+	for (uint32_t n = 0; flight->sharing.raised && n < flight->count; n++)
+		if (in_flight(flight, n)->idle)
+		{
+			count--;
+			bytes -= in_flight(flight, n)->length;
+		}
+	return count == 0 || (count < window->requests * stretch &&
+						  (double) (bytes + length) <=
+							  while_yielding(flight, window->bytes) * stretch);
+}
+
 /*
  * Makes room for one more request.  If the newest request has already arrived when the oldest is
  * seen to have, the device was idle: then the window is stretched, step by step, unless other
@@ -320,18 +412,19 @@ make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t len
 {
 	for (;;)
 	{
-		const struct pc_request *newest =
-			&flight->requests[(flight->first + flight->count - 1) % PC_MAX_REQUESTS];
+		const struct pc_request *newest = in_flight(flight, flight->count - 1);
 		double		stretch = pc_now() < flight->sharing.shared_until ? 1 : 1 + flight->stretch;
 		unsigned char vec[BUFFER_PAGES];
 		unsigned char arrived = 0;
 
-		if (flight->count == 0 || (flight->count < window->requests * stretch &&
-								   (double) (flight->bytes + length) <=
-									   while_yielding(flight, window->bytes) * stretch))
+		pass_idle(flight);
+		if (has_room(flight, window, length, stretch))
 			return 0;
-		if (!wait && !has_arrived(&flight->requests[flight->first], vec))
+		if (!wait && !has_arrived(in_flight(flight, 0), vec))
+		{
+			pc_note_arrival(&flight->sharing, in_flight(flight, 0)->sent_at, 0, pc_now());
 			return PC_FULL;
+		}
 		if (finish_oldest(flight))
 			return PC_STOPPED;
 		if (flight->count == 0 || newest->sent_at == flight->dry_at)
@@ -376,15 +469,13 @@ submit(struct pc_flight *flight, struct pc_request *r, bool wait)
 	pc_priority_restore(former);
 	if (rc != 0 && r->file->error == 0)
 		r->file->error = -rc;
-	flight->requests[(flight->first + flight->count) % PC_MAX_REQUESTS] = *r;
+	*in_flight(flight, flight->count) = *r;
 	flight->count++;
 	flight->bytes += r->length;
 	r->file->in_flight++;
 	if (loader->window->large == PC_LARGE_WHEN_ALONE)
-	{
 		pc_count_sent(&flight->sharing, r->length);
-		pc_watch_others(&flight->sharing, r->file->fd);
-	}
+	watch_others(flight, r->file);
 	return 0;
 }
 

@@ -60,7 +60,8 @@ extern int64_t pc_now(void);
 extern int	pc_send_lowered(struct pc_sharing *sharing, int fd, bool idle, uint64_t bytes);
 
 /*
- * Keeps the account of the floor when a request or a large folio has arrived.  While others keep
+ * Keeps the account of the floor when a request or a large folio has arrived, and with 0 bytes while
+ * the one that was sent at that time is awaited.  While others keep
  * its queue full, mq-deadline lets a request of the idle class wait for 10 s (prio_aging_expire in
  * block/mq-deadline.c), and bfq for 200 ms (BFQ_CL_IDLE_TIMEOUT in block/bfq-iosched.h).
  */

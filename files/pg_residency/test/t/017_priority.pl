@@ -167,5 +167,37 @@ SKIP:
 	is(job($node, $job, $columns), 'done|mixed|mq-deadline|524288', 'and says so');
 }
 
+# --- beside many direct readers, who keep requests of the idle class waiting for up to 10 s, the load can be stopped at any time
+{
+	my $file = "$directory/priority/direct";
+	system_or_bail('dd', 'if=/dev/zero', "of=$file", 'bs=1M', 'count=64', 'status=none');
+	make_cold();
+	my @readers = map {
+		my $pid = fork // die "fork: $!";
+		exec('sh', '-c', "trap 'kill \$! 2>/dev/null; exit' TERM; while :; do dd if=$file of=/dev/null bs=8k iflag=direct status=none & wait; done")
+		  if $pid == 0;
+		$pid
+	} 1 .. 192;
+	$job = start_restore($node, 'warm', "{\"segments\": [$segment]}");
+	wait_for_job($node, $job, "'running'");
+	my $pid = job($node, $job, 'pid');
+	my ($seen, $stuck) = (0, 0);
+	usleep(2_500_000);    # a request that was dropped would be read by now
+	for (1 .. 100)
+	{
+		last if !-e "/proc/$pid/stat";
+		$seen++;
+		$stuck++ if slurp_file("/proc/$pid/stat") =~ /.*\) D /;
+		usleep(30_000);
+	}
+	my $class = job($node, $job, 'io_class');
+	$node->safe_psql('postgres', "SELECT residency_cancel($job)");
+	wait_for_job($node, $job);
+	kill 'TERM', @readers;
+	waitpid($_, 0) for @readers;
+	like(job($node, $job, 'state'), qr/^(?:canceled|done)$/, 'a restore beside 192 readers can be canceled');
+	cmp_ok($stuck, '<', 0.5 * $seen, 'it does not sleep uninterruptibly for a request that others keep waiting') or diag("$stuck of $seen, class $class");
+}
+
 $node->stop;
 done_testing();
