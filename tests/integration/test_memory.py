@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
 import tempfile
 import time
 
@@ -153,6 +155,35 @@ def test_the_working_set_of_the_foreground_stays(narrow, in_cgroup, as_postgres)
     assert narrow.resident(large) >= 0.2 * 512 * MIB
     # a cgroup at its limit gives up a little of what was read last, too
     assert narrow.resident(hot) >= 0.5 * before
+
+
+EAT = """
+eaten = []
+while True:
+    eaten.append(bytearray(b"x") * (4 << 20))
+"""
+
+
+def test_a_hold_is_no_victim_of_others(narrow, in_cgroup):
+    """A process of the server's cgroup that takes all of its memory is what the kernel ends. The held files are charged to others, and more."""
+    files = in_cgroup(300 * MIB)
+    for path in files:
+        narrow.warm(path)
+    job = narrow.sql("SELECT residency_restore_start('all', jsonb_build_object('hold_until', now() + '1 h', 'hold_interval', 1))")
+    for _attempt in range(600):
+        if narrow.sql("SELECT counted_at IS NOT NULL FROM residency_jobs WHERE job = %s" % job) == "t":
+            break
+        time.sleep(0.1)
+    row = "SELECT state, pid, pg_postmaster_start_time(), (SELECT min(backend_start) FROM pg_stat_activity) FROM residency_jobs WHERE job = %s" % job
+    before = narrow.sql(row)
+    assert before.startswith("holding"), before
+    assert int(narrow.sql("SELECT mapped_bytes FROM residency_jobs WHERE job = %s" % job)) > 0, "it maps what is safe to map"
+    eater = subprocess.run(
+        ["sh", "-c", "echo $$ >%s/cgroup.procs && exec /usr/bin/python3 -c '%s'" % (narrow.cgroup.folder, EAT)], check=False, timeout=120
+    )
+    assert eater.returncode == -signal.SIGKILL
+    assert narrow.sql(row) == before, "nothing of the server was ended"
+    narrow.sql("SELECT residency_cancel(%s)" % job)
 
 
 def test_a_rolling_restart_foresees_it(narrow, in_cgroup, ansible, machine):

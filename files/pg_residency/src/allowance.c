@@ -20,25 +20,26 @@
 #define ADAPT_EVERY 1000000
 #define SLOWEST ((uint64) 8 * 1024 * 1024)
 
-static void
-read_memory(uint64 others, struct pc_memory *memory)
+int
+try_measure_memory(struct pc_memory *memory, uint64 *others)
 {
-	int			rc = pc_memory_read("", others, memory);
+	uint64		other_users;
+	int			rc;
+
+	host_others_bytes(others, &other_users);
+	rc = pc_memory_read("", 0, memory);
+	/* a ledger of another user is not trusted: it takes at most half of the available memory */
+	*others += Min(other_users, memory->host_available / 2);
+	return rc != 0 ? rc : pc_memory_read("", *others, memory);
+}
+
+static void
+measure_memory(struct pc_memory *memory, uint64 *others)
+{
+	int			rc = try_measure_memory(memory, others);
 
 	if (rc != 0)
 		report_kernel_error(rc, "could not read file \"%s\": %m", "/proc/meminfo");
-}
-
-void
-measure_memory(struct pc_memory *memory, uint64 *others)
-{
-	uint64		other_users;
-
-	host_others_bytes(others, &other_users);
-	read_memory(0, memory);
-	/* a ledger of another user is not trusted: it takes at most half of the available memory */
-	*others += Min(other_users, memory->host_available / 2);
-	read_memory(*others, memory);
 }
 
 uint64

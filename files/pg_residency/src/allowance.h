@@ -31,8 +31,11 @@ typedef struct Allowance
 	int64		arrived;		/* and blocks loaded by then */
 } Allowance;
 
-/* The memory of the host; see kernel/memory.h.  `others` returns bytes of other clusters. */
-extern void measure_memory(struct pc_memory *memory, uint64 *others);
+/*
+ * The memory of the host; see kernel/memory.h.  `others` returns bytes of other clusters.  Returns 0
+ * or a negative errno, where /proc/meminfo cannot be read.
+ */
+extern int	try_measure_memory(struct pc_memory *memory, uint64 *others);
 
 /* The memory budget of a restore, bytes. */
 extern uint64 restore_budget(void);

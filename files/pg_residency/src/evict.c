@@ -86,8 +86,8 @@ static void
 release_all(const Eviction *eviction)
 {
 	for (int i = 0; i < eviction->nforks; i++)
-		if (eviction->forks[i].fork == MAIN_FORKNUM)
-			release_relation(&eviction->forks[i]);
+		if (eviction->forks[i].fork == MAIN_FORKNUM && !release_relation(&eviction->forks[i]))
+			break;
 }
 
 /* counts each of the segment files; with `evict`, advises the kernel to evict it first */

@@ -36,7 +36,8 @@ find_holding(Job *job)
 	return false;
 }
 
-static void
+/* whether the job has released the relation */
+static bool
 ask(int lock, const Job *job, const SegmentId *id)
 {
 	int32		request = (int32) ((uint32) residency_tag(lock, RELEASE_REQUEST) + 1);
@@ -57,21 +58,23 @@ ask(int lock, const Job *job, const SegmentId *id)
 							job->job),
 					 errhint("Cancel it with residency_cancel(%d), and evict the relation again.",
 							 job->job)));
-			return;
+			return false;
 		}
 		sleep_or_wake(PAUSE, compat_wait_event("ResidencyRelease"));
 		CHECK_FOR_INTERRUPTS();
 	}
+	return true;
 }
 
-void
+bool
 release_relation(const SegmentId *id)
 {
 	Job			job;
 	int			lock;
+	volatile bool released = false;
 
 	if (!find_holding(&job))
-		return;
+		return true;
 	lock = residency_lock(LOCK_RELEASE, MyProcPid, PATIENCE);
 	if (lock < 0)
 		ereport(ERROR,
@@ -79,13 +82,14 @@ release_relation(const SegmentId *id)
 				 errmsg("another session waits for job %d to release a relation", job.job)));
 	PG_TRY();
 	{
-		ask(lock, &job, id);
+		released = ask(lock, &job, id);
 	}
 	PG_FINALLY();
 	{
 		residency_unlock(lock);
 	}
 	PG_END_TRY();
+	return released;
 }
 
 void

@@ -13,10 +13,11 @@
 #include "segments.h"
 
 /*
- * In a session: returns when no job holds the relation, of which `id` is any file, nor will hold
- * it; or, with a WARNING, when the worker does not answer.
+ * In a session: returns true when no job holds the relation, of which `id` is any file, nor will
+ * hold it; false, with a WARNING, when the worker does not answer, which it then will not for
+ * another relation either.
  */
-extern void release_relation(const SegmentId *id);
+extern bool release_relation(const SegmentId *id);
 
 /* In the worker: forgets requests to former jobs; `lock` is the descriptor of LOCK_RESTORE. */
 extern void release_begin(int lock);

@@ -35,6 +35,9 @@
 #define TABLES_SHARE 256
 #define TABLE_BYTES 4096
 
+/* what is taken again and again is worth a longer pause if it is this part of what is held */
+#define FIGHT_SHARE 100
+
 struct Hold
 {
 	HeldSegment *held;			/* one for each segment of the plan */
@@ -44,6 +47,7 @@ struct Hold
 	bool		stop;			/* its load */
 	int64		look_at;		/* milliseconds, for dropped files */
 	int64		kept;			/* bytes of the held blocks at the last count */
+	uint64		mappable;		/* bytes, page tables included: see kernel/memory.h */
 	HoldScratch scratch;
 	char		error[256];		/* the first one of the last count */
 };
@@ -56,7 +60,7 @@ typedef struct Tally
 	int64		mapped;			/* bytes */
 	int64		held;			/* blocks */
 	int64		missing;		/* after the loads */
-	int64		reclaimed;
+	int64		again;			/* of those that the last count had loaded */
 	int64		loaded;
 	int64		counting;		/* milliseconds */
 	int64		loading;
@@ -80,9 +84,23 @@ hold_prepare(Run *run)
 	hold->released = MemoryContextAllocExtended(run->context, n + 1,
 												MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	hold->most_tables = (uint32) Min(memory / TABLES_SHARE / TABLE_BYTES, PG_UINT32_MAX);
+	hold->mappable = PC_NO_LIMIT;
 	hold->current = -1;
 	release_begin(run->lock);
 	run->hold = hold;
+}
+
+/* for residency_jobs, in which it is written at the next wait */
+static void
+note_mapped(Run *run)
+{
+	int64		mapped = 0;
+
+	for (int n = 0; n < run->job.segments; n++)
+		mapped += (int64) run->hold->held[n].mapping.mapped;
+	if (mapped != run->job.mapped_bytes)
+		run->written_at = 0;
+	run->job.mapped_bytes = mapped;
 }
 
 /* lets go of files that were dropped: a mapping keeps the disk space of those of a database */
@@ -104,6 +122,7 @@ look_for_dropped(Run *run)
 		else
 			hold_release(held);
 	}
+	note_mapped(run);
 	hold->look_at = monotonic_milliseconds() + LOOK_EVERY;
 }
 
@@ -137,23 +156,41 @@ hold_answer(Run *run)
 			hold_release(&hold->held[i]);
 	}
 	if (!hold->stop)
+	{
+		note_mapped(run);
 		release_answer(run->lock, request);
+	}
 	return hold->stop;
 }
 
 /* `message` has %s for the path, and %m */
 static void
+note_error_of(Hold *hold, int rc, const char *message, const char *path)
+{
+	if (rc >= 0 || hold->error[0] != '\0')
+		return;
+	errno = -rc;
+	snprintf(hold->error, sizeof(hold->error), message, path);
+}
+
+static void
 note_error(Run *run, int n, int rc, const char *message)
 {
-	Hold	   *hold = run->hold;
 	SegmentId	id = segment_id_of(&run->plan[n]);
 	char		path[MAXPGPATH];
 
-	if (rc >= 0 || hold->error[0] != '\0')
-		return;
 	segment_path(&id, path);
-	errno = -rc;
-	snprintf(hold->error, sizeof(hold->error), message, path);
+	note_error_of(run->hold, rc, message, path);
+}
+
+/* the same, for a count: 0 or a negative errno; the next count tries again */
+static int
+measure(Hold *hold, struct pc_memory *memory, uint64 *others)
+{
+	int			rc = try_measure_memory(memory, others);
+
+	note_error_of(hold, rc, "could not read file \"%s\": %m", "/proc/meminfo");
+	return rc;
 }
 
 /*
@@ -168,7 +205,8 @@ measure_room(Run *run)
 	uint64		taken;
 	uint64		room;
 
-	measure_memory(&memory, &others);
+	if (measure(run->hold, &memory, &others) != 0)
+		return 0;
 	taken = memory.dirty + memory.reserve + others + Max(memory.hot, (uint64) run->hold->kept);
 	room = memory.available > taken ? memory.available - taken : 0;
 	if (memory.free > memory.reserve)
@@ -190,7 +228,7 @@ bring_back(Run *run, int n, Tally *tally)
 	int			rc = 0;
 
 	/* the check may release the segment, which frees its map */
-	while (rc == 0 && loaded > 0 && !run_must_end(run) && held->map != NULL && held->missing > 0)
+	while (rc != PC_STOPPED && loaded > 0 && !run_must_end(run) && held->map != NULL && held->missing > 0)
 	{
 		int64		most = Min(measure_room(run), PIECE);
 
@@ -230,6 +268,7 @@ count_one(Run *run, int n, Tally *tally)
 	Hold	   *hold = run->hold;
 	HeldSegment *held = &hold->held[n];
 	int64		begun = monotonic_milliseconds();
+	uint64		mapped = (uint64) tally->mapped + (uint64) tally->tables * TABLE_BYTES;
 	int64		last;
 	int			rc;
 
@@ -238,16 +277,16 @@ count_one(Run *run, int n, Tally *tally)
 	if (held->map == NULL)
 		return;
 	last = held->missing;
-	rc = hold_count(held, &hold->scratch, tally->mappings < MOST_MAPPINGS,
-					hold->most_tables - Min(hold->most_tables, tally->tables));
+	rc = hold_count(held, &hold->scratch,
+					tally->mappings < MOST_MAPPINGS ?
+					hold->most_tables - Min(hold->most_tables, tally->tables) : 0,
+					hold->mappable - Min(hold->mappable, mapped));
 	tally->counting += monotonic_milliseconds() - begun;
 	note_error(run, n, rc, "could not count the resident blocks of file \"%s\": %m");
 	if (rc == 0)
 	{
-		int64		gone = Max(held->missing - last, 0);
-
-		tally->reclaimed += gone;
-		run->job.reclaimed += gone;
+		run->job.reclaimed += Max(held->missing - last, 0);
+		tally->again += held->again;
 		if (held->missing > 0)
 			bring_back(run, n, tally);
 	}
@@ -269,9 +308,13 @@ count_all(Run *run, int64 pause, int64 *loaded_before)
 	Hold	   *hold = run->hold;
 	int64		shortest = (int64) run->job.settings.hold_interval * 1000;
 	Tally		tally = {0};
+	struct pc_memory memory;
+	uint64		others;
 	bool		in_vain;
 
 	hold->error[0] = '\0';
+	if (measure(hold, &memory, &others) == 0)
+		hold->mappable = memory.mappable;
 	for (int n = 0; n < run->job.segments; n++)
 	{
 		if (run_must_end(run) || is_over(run))
@@ -280,7 +323,8 @@ count_all(Run *run, int64 pause, int64 *loaded_before)
 	}
 	if (run_must_end(run))
 		return shortest;
-	in_vain = *loaded_before > 0 && tally.reclaimed >= Max(*loaded_before / 2, 1);
+	in_vain = tally.again >= Max(*loaded_before / 2, 1) &&
+		tally.again >= tally.held / FIGHT_SHARE;
 	*loaded_before = tally.loaded;
 	pause = tally.missing > 0 || in_vain ? 2 * pause : shortest;
 	pause = Max(Min(pause, Max(LONGEST_PAUSE, shortest)), SHARE * tally.counting);
@@ -288,7 +332,7 @@ count_all(Run *run, int64 pause, int64 *loaded_before)
 		pause = Max(pause, LOAD_SHARE * tally.loading);
 	hold->kept = (tally.held - tally.missing) * BLCKSZ;
 	run->job.counted_at = GetCurrentTimestamp();
-	run->job.mapped_bytes = tally.mapped;
+	note_mapped(run);
 	if (hold->error[0] != '\0')
 		strlcpy(run->job.message, hold->error, sizeof(run->job.message));
 	else if (tally.missing > 0)
@@ -331,7 +375,12 @@ hold_restored(Run *run)
 	Hold	   *hold = run->hold;
 
 	if (is_over(run))
+	{
+		if (run->job.message[0] == '\0')
+			strlcpy(run->job.message, "the restore took longer than hold_until: nothing is held",
+					sizeof(run->job.message));
 		return;
+	}
 	strlcpy(message, run->job.message, sizeof(message));
 	/* the time limit was the restore's */
 	run->deadline = 0;

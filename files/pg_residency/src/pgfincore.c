@@ -246,14 +246,15 @@ advise_relation(FunctionCallInfo fcinfo, ForkNumber fork_number, int action)
 {
 	ReturnSetInfo *rsinfo = result_set(fcinfo, 4);
 	ListCell   *cell;
+	bool		release = action == ADVISE_DONTNEED;
 
 	foreach(cell, relation_forks(PG_GETARG_OID(0), fork_number, false))
 	{
 		const RelationFork *fork = lfirst(cell);
 		CachedFile	file = {.size = 0};
 
-		if (action == ADVISE_DONTNEED)
-			release_relation(&fork->id);
+		if (release)
+			release = release_relation(&fork->id);
 		for (uint32 segment = 0; next_cached_file(fork, segment, &file); segment++)
 		{
 			Datum		values[4];
@@ -417,7 +418,7 @@ residency_pgfadvise_loader(PG_FUNCTION_ARGS)
 				 errmsg("fork \"%s\" of relation \"%s\" has no segment %d",
 						forkNames[fork_number], get_rel_name(PG_GETARG_OID(0)), segment)));
 	if (PG_GETARG_BOOL(first + 2) && !PG_ARGISNULL(first + 3))
-		release_relation(&fork->id);
+		(void) release_relation(&fork->id);
 	if (!PG_ARGISNULL(first + 3))
 		apply_map(&file, PG_GETARG_VARBIT_P(first + 3), PG_GETARG_BOOL(first + 1),
 				  PG_GETARG_BOOL(first + 2), &loaded, &unloaded);

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "utils/memutils.h"
+
 #include "kernel/page_cache.h"
 
 /* open(2) rather than OpenTransientFile(), which raises errors: a descriptor is closed at once */
@@ -44,8 +46,10 @@ hold_release(HeldSegment *held)
 	pc_release(&held->mapping);
 	if (held->map != NULL)
 		pfree(held->map);
-	held->map = NULL;
-	held->held = held->missing = 0;
+	if (held->back != NULL)
+		pfree(held->back);
+	held->map = held->back = NULL;
+	held->held = held->missing = held->again = 0;
 }
 
 static bool
@@ -140,8 +144,32 @@ find_missing(HeldSegment *held, HoldScratch *scratch)
 	held->missing = (int64) pc_popcount(scratch->missing, held->blocks);
 }
 
+/* counts in `again` what the last load brought back and is missing, and forgets that load */
+static void
+judge_last_load(HeldSegment *held, const HoldScratch *scratch)
+{
+	held->again = 0;
+	if (held->back == NULL)
+		return;
+	for (size_t i = 0; i < pc_map_bytes(held->blocks); i++)
+		held->back[i] &= scratch->missing[i];
+	held->again = (int64) pc_popcount(held->back, held->blocks);
+	pfree(held->back);
+	held->back = NULL;
+}
+
+static void
+note_load(HeldSegment *held, const HoldScratch *scratch)
+{
+	if (held->back == NULL)
+		held->back = MemoryContextAllocZero(GetMemoryChunkContext(held->map),
+											pc_map_bytes(held->blocks));
+	for (size_t i = 0; i < pc_map_bytes(held->blocks); i++)
+		held->back[i] |= scratch->requested[i];
+}
+
 int
-hold_count(HeldSegment *held, HoldScratch *scratch, bool may_map, uint32 most_tables)
+hold_count(HeldSegment *held, HoldScratch *scratch, uint32 most_tables, uint64 most)
 {
 	int			rc;
 	int			fd = open_held(held, &rc);
@@ -152,9 +180,9 @@ hold_count(HeldSegment *held, HoldScratch *scratch, bool may_map, uint32 most_ta
 	if (rc == 0)
 	{
 		find_missing(held, scratch);
-		if (may_map)
-			rc = pc_hold(&held->mapping, fd, scratch->resident, held->blocks, BLCKSZ,
-						 most_tables);
+		judge_last_load(held, scratch);
+		rc = pc_hold(&held->mapping, fd, scratch->resident, held->blocks, BLCKSZ, most_tables,
+					 most);
 		/* a kernel that cannot do it, or no address space: what is not mapped is counted */
 		if (rc == -EINVAL || rc == -ENOMEM)
 			rc = 0;
@@ -202,6 +230,8 @@ hold_load(HeldSegment *held, HoldScratch *scratch, RestoreControl *control, int6
 		for (size_t i = 0; i < pc_map_bytes(held->blocks); i++)
 			scratch->requested[i] &= scratch->resident[i];
 		*loaded = (int64) pc_popcount(scratch->requested, held->blocks);
+		if (*loaded > 0)
+			note_load(held, scratch);
 	}
 	return loading != 0 ? loading : rc;
 }

@@ -22,6 +22,8 @@ typedef struct HeldSegment
 	uint32		blocks;			/* length of the map */
 	int64		held;			/* blocks in the map */
 	int64		missing;		/* of these, after the last count and its load */
+	uint8	   *back;			/* a map of those that this load brought back; NULL: none */
+	int64		again;			/* of the blocks of the load before, missing at the last count */
 	bool		cachestat;		/* cachestat(2) is reliable for the file */
 	dev_t		device;			/* of the file: another one may get its name */
 	ino_t		inode;
@@ -51,12 +53,11 @@ extern void hold_release(HeldSegment *held);
 extern bool hold_is_dropped(const HeldSegment *held);
 
 /*
- * Counts the missing blocks, sets `missing`, and keeps the others mapped, with at most
- * `most_tables` page tables.  A block that was truncated is not held any more, nor is one of a file
- * that was dropped.  `may_map` false: nothing is mapped.
+ * Counts the missing blocks, sets `missing` and `again`, and keeps the others mapped, at most
+ * `most` bytes with at most `most_tables` page tables.  A block that was truncated is not held any
+ * more, nor is one of a file that was dropped.
  */
-extern int	hold_count(HeldSegment *held, HoldScratch *scratch, bool may_map,
-					   uint32 most_tables);
+extern int	hold_count(HeldSegment *held, HoldScratch *scratch, uint32 most_tables, uint64 most);
 
 /*
  * Loads at most `most` of the missing blocks that hold_count() or the last call has put into the

@@ -72,22 +72,22 @@ map_file(struct pc_mapping *mapping, int fd, size_t length)
 
 int
 pc_hold(struct pc_mapping *mapping, int fd, const uint8_t *map, uint32_t nblocks,
-		uint32_t block_size, uint32_t most_tables)
+		uint32_t block_size, uint32_t most_tables, uint64_t most)
 {
 	size_t		length = (size_t) nblocks * block_size;
 	uint32_t	table = (uint32_t) (TABLE_BYTES / block_size);
 	uint32_t	tables = 0;
 	int			rc = 0;
 
-	if (mapping->length != length || mapping->tables > most_tables)
+	if (mapping->length != length || mapping->tables > most_tables || mapping->mapped > most)
 		pc_release(mapping);
 	mapping->mapped = 0;
 	for (uint32_t from = 0; from < nblocks && rc == 0; from += table)
 	{
 		uint32_t	end = nblocks - from < table ? nblocks : from + table;
+		uint64_t	bytes = (uint64_t) count_bits(map, from, end) * block_size;
 
-		if (tables == most_tables ||
-			(uint64_t) count_bits(map, from, end) * block_size < WORTH_BYTES)
+		if (tables == most_tables || bytes < WORTH_BYTES || mapping->mapped + bytes > most)
 			continue;
 		tables++;
 		if (mapping->address == NULL)

@@ -26,11 +26,12 @@ struct pc_mapping
 /*
  * Maps the blocks of the bit map, which must be in the page cache, or marks them as used if they
  * are mapped.  2 MiB of which fewer than 64 KiB are wanted are left out, because the page table
- * would cost too much, and so is what would take more than most_tables page tables.  Returns 0 or a
- * negative errno, and then nothing is mapped: -EINVAL before Linux 5.14.
+ * would cost too much, and so is what would take more than most_tables page tables or be more than
+ * `most` bytes.  Returns 0 or a negative errno, and then nothing is mapped: -EINVAL before Linux
+ * 5.14.
  */
 extern int	pc_hold(struct pc_mapping *mapping, int fd, const uint8_t *map, uint32_t nblocks,
-					uint32_t block_size, uint32_t most_tables);
+					uint32_t block_size, uint32_t most_tables, uint64_t most);
 
 /* Ends the mapping, if there is one. */
 extern void pc_release(struct pc_mapping *mapping);

@@ -35,16 +35,22 @@ struct cgroup_names
 	const char *inactive_file;
 	const char *dirty;
 	const char *writeback;
+	const char *mapped;			/* shared memory included */
+	const char *shared;
 };
+
+/* the part of a cgroup's file cache that may be mapped of files charged to another one */
+#define MAPPABLE_SHARE 4
 
 static const struct cgroup_names v1_names = {
 	{"memory.limit_in_bytes", NULL, NULL},
 	"memory.usage_in_bytes", "total_active_file", "total_inactive_file", "total_dirty",
-	"total_writeback"
+	"total_writeback", "total_mapped_file", "total_shmem"
 };
 static const struct cgroup_names v2_names = {
 	{"memory.max", "memory.high", NULL},
-	"memory.current", "active_file", "inactive_file", "file_dirty", "file_writeback"
+	"memory.current", "active_file", "inactive_file", "file_dirty", "file_writeback",
+	"file_mapped", "shmem"
 };
 
 static uint64_t
@@ -137,6 +143,8 @@ consider_cgroup(struct pc_memory *memory, const char *directory, const struct cg
 	uint64_t	usage = 0;
 	uint64_t	inactive = 0;
 	uint64_t	writeback = 0;
+	uint64_t	mapped = 0;
+	uint64_t	shared = 0;
 
 	for (int i = 0; names->limits[i] != NULL; i++)
 		if (read_limit(directory, names->limits[i], &value))
@@ -149,10 +157,16 @@ consider_cgroup(struct pc_memory *memory, const char *directory, const struct cg
 	find_value(text, names->inactive_file, &inactive);
 	find_value(text, names->dirty, &level.dirty);
 	find_value(text, names->writeback, &writeback);
+	find_value(text, names->mapped, &mapped);
+	find_value(text, names->shared, &shared);
 	level.dirty += writeback;
 	level.available = less(level.total, less(usage, level.active_file + inactive));
 	level.free = less(level.total, usage);
 	memory->cgroup_headroom = least(memory->cgroup_headroom, level.available);
+	mapped = least(less(mapped, shared), level.active_file + inactive);
+	memory->mappable =
+		least(memory->mappable,
+			  mapped + (level.active_file + inactive - mapped) / MAPPABLE_SHARE);
 	consider(memory, &level);
 }
 
@@ -265,7 +279,9 @@ pc_memory_read(const char *root, uint64_t others, struct pc_memory *memory)
 	struct level host = {.others = others};
 	uint64_t	writeback = 0;
 
-	*memory = (struct pc_memory) {.budget = PC_NO_LIMIT, .cgroup_headroom = PC_NO_LIMIT};
+	*memory = (struct pc_memory) {
+		.budget = PC_NO_LIMIT, .cgroup_headroom = PC_NO_LIMIT, .mappable = PC_NO_LIMIT
+	};
 	snprintf(path, sizeof(path), "%s/proc/meminfo", root);
 	if (!read_text(path, text, sizeof(text)))
 		return -errno;

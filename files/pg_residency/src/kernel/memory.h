@@ -20,6 +20,11 @@
  *   others     file cache of other clusters to preserve: counted for the host only
  *   budget     available - dirty - reserve - hot - others; at least the free memory less the
  *              reserve
+ *   mappable   file cache that one process may have mapped.  The kernel ends the process of a cgroup
+ *              at its limit that has most in memory, and counts mapped pages even where another
+ *              cgroup was charged for them, which frees nothing.  So: what the cgroup itself was
+ *              charged for and has mapped, and a quarter of its other file cache, which a process
+ *              that exhausts the memory has displaced.
  */
 struct pc_memory
 {
@@ -30,8 +35,9 @@ struct pc_memory
 	uint64_t	hot;
 	uint64_t	budget;
 	uint64_t	host_available;
-	/* the smallest `available` of the cgroups; PC_NO_LIMIT when none has a limit */
-	uint64_t	cgroup_headroom;
+	/* the smallest of the cgroups with a limit; PC_NO_LIMIT when there is none: */
+	uint64_t	cgroup_headroom;	/* `available` */
+	uint64_t	mappable;
 };
 
 #define PC_NO_LIMIT UINT64_MAX

@@ -163,6 +163,7 @@ is($node->safe_psql('postgres', "SELECT resident_after FROM residency_evict('hel
 cmp_ok(time - $began, '<', 200, 'without a long wait');
 is(cached($node, 'held'), 0, 'says fincore');
 is(mapped($pid, path('held')), 0, 'it is mapped no more');
+cmp_ok(job($node, $job, 'mapped_bytes'), '<=', $told - 0.9 * $blocks * 8192, 'and its bytes are told no more');
 $before = job($node, $job, 'reclaimed');
 await_count($job);
 is(cached($node, 'held'), 0, 'and does not come back');
@@ -171,6 +172,22 @@ cmp_ok(cached($node, 'other'), '>', 0.9 * $blocks, 'the other table is still hel
 $node->safe_psql('postgres', "SELECT pgfadvise_dontneed('other')");
 is(cached($node, 'other'), 0, "pgfincore's function evicts too");
 is(mapped($pid, path('other')), 0, 'with the same effect on the mapping');
+
+# --- a worker that does not answer is waited for once
+my $parts = join '', map { "CREATE TABLE part_$_ PARTITION OF parts FOR VALUES IN ($_);" } 1 .. 20;
+$node->safe_psql('postgres', "CREATE TABLE parts (a int) PARTITION BY LIST (a); $parts");
+my %took;
+for my $table (qw(other parts))
+{
+	kill 'STOP', $pid;
+	$began = time;
+	my (undef, undef, $told_once) = $node->psql('postgres', "SELECT resident_after FROM residency_evict('$table')");
+	is(() = $told_once =~ /does not answer/g, 1, "one warning for $table") or diag($told_once);
+	$took{$table} = time - $began;
+	kill 'CONT', $pid;
+	come_true($node, "SELECT counted_at > now() - interval '3 s' FROM residency_jobs WHERE job = $job") or die;
+}
+cmp_ok($took{parts}, '<', 5 * $took{other}, 'and not for each partition');
 
 # --- dropped and truncated
 my ($doomed, $emptied) = (path('doomed'), path('emptied'));
@@ -201,6 +218,12 @@ is(job($node, $job, 'state'), 'done', 'a hold ends by itself');
 is(job($node, $job, "finished_at - hold_until BETWEEN '0' AND '30 s' AND counted_at <= finished_at"), 't', 'when it should') or diag(job($node, $job, '*'));
 for (my $until = time + 60; -e "/proc/$pid" && time < $until; sleep 0.1) { }
 ok(!-e "/proc/$pid", 'and so does its process');
+
+# --- a restore that outlasts its hold
+$node->safe_psql('postgres', "SELECT residency_evict('other')");
+$job = start_restore($node, 'warm', options(2, ['other'], ', "rate": 8388608'));
+wait_for_job($node, $job);
+is(job($node, $job, 'state, message'), 'done|the restore took longer than hold_until: nothing is held', 'a restore that takes longer than its hold says so');
 
 # --- what comes back has a class, as what is restored has
 $job = begin_to_hold(600, ['sparse']);
@@ -239,6 +262,33 @@ for (my $until = time + 120; time < $until; usleep(300_000))
 like($message, qr/^most of what was brought back was reclaimed again; the next count is in \d+ s$/, 'it does not fight, and says so');
 end_hold($job);
 
+# --- a few blocks that are taken all the time are no fight: neither another table's, nor a small part of what is held
+my $alike = $node->safe_psql('postgres', wide_table('alike', $blocks) . q(SELECT pg_relation_filepath('alike')));
+$node->safe_psql('postgres', 'CHECKPOINT');
+$node->restart;
+$node->safe_psql('postgres', "SELECT pgfadvise_willneed('held'); SELECT pgfadvise_loader('$_', 0, true, true, B'$bits')") for qw(sparse alike);
+$node->safe_psql('postgres', "SELECT residency_snapshot('few', 1, true)");
+$segment{"few $_"} = $node->safe_psql('postgres', "SELECT segment_no FROM residency_snapshot_segments('few') WHERE relfilenumber = pg_relation_filenode('$_') AND fork = 'main'")
+  for qw(held sparse alike);
+for my $tables ([qw(sparse alike)], [qw(held sparse)])
+{
+	my $until = $node->safe_psql('postgres', "SELECT now() + '600 s'");
+	my $list = join(',', map { $segment{"few $_"} } @$tables);
+	$job = start_restore($node, 'few', "{\"segments\": [$list], \"hold_until\": \"$until\", \"hold_interval\": 1}");
+	come_true($node, "SELECT counted_at IS NOT NULL FROM residency_jobs WHERE job = $job") or die job($node, $job, '*');
+	my @taken = $tables->[0] eq 'held' ? ('sparse') x 2 : @$tables;
+	# seven counts in vain would make the eighth wait for two minutes
+	for my $n (1 .. 8)
+	{
+		my $last = job($node, $job, 'counted_at');
+		take_away(path($taken[$n % 2]));
+		come_true($node, "SELECT counted_at > '$last' FROM residency_jobs WHERE job = $job") or last;
+	}
+	cmp_ok(job($node, $job, 'brought_back'), '>=', 3 * 16, "@taken: it is brought back each time");
+	is(job($node, $job, 'message'), '', 'which is no fight') or diag(job($node, $job, '*'));
+	end_hold($job);
+}
+
 # --- a session evicts what is being brought back
 $job = begin_to_hold(600, ['sparse'], ', "rate": 16384');
 catch_it('sparse');
@@ -265,7 +315,7 @@ $node->safe_psql('postgres', "SELECT pgfadvise_loader('sparse', 0, true, true, B
 $job = begin_to_hold(600, [qw(sparse held)]);
 $pid = job($node, $job, 'pid');
 system_or_bail('prlimit', "--pid=$pid", '--nofile=4:');
-come_true($node, "SELECT message LIKE 'could not count the resident blocks of file \"%\": %' FROM residency_jobs WHERE job = $job") or die job($node, $job, '*');
+come_true($node, "SELECT message LIKE 'could not read file \"/proc/meminfo\": %' FROM residency_jobs WHERE job = $job") or die job($node, $job, '*');
 pass('an error is told');
 system_or_bail('prlimit', "--pid=$pid", '--nofile=1000:');
 take_away(path('sparse'));

@@ -96,7 +96,7 @@ test_held(void **state)
 	load();
 	for (int i = 0; i < 2; i++)	/* the second time they are mapped already */
 	{
-		assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 100), 0);
+		assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 100, UINT64_MAX), 0);
 		assert_int_equal(mapping.mapped, BLOCKS * BLOCK);
 		advise_to_evict();
 		assert_true(resident() >= (size_t) ABOUT(BLOCKS * BLOCK));
@@ -120,7 +120,7 @@ test_some(void **state)
 	some[1] = 0x01;
 	some[32] = 0x07;
 	load();
-	assert_int_equal(pc_hold(&mapping, fd, some, BLOCKS, BLOCK, 100), 0);
+	assert_int_equal(pc_hold(&mapping, fd, some, BLOCKS, BLOCK, 100, UINT64_MAX), 0);
 	assert_int_equal(mapping.mapped, 9 * BLOCK);
 	assert_int_equal(mapping.tables, 1);
 	advise_to_evict();
@@ -131,7 +131,7 @@ test_some(void **state)
 	load();
 	memset(some, 0, sizeof(some));
 	memset(some, 0xff, 16);
-	assert_int_equal(pc_hold(&mapping, fd, some, BLOCKS * 8, 1024, 100), 0);
+	assert_int_equal(pc_hold(&mapping, fd, some, BLOCKS * 8, 1024, 100, UINT64_MAX), 0);
 	assert_int_equal(mapping.mapped, 128 * 1024);
 	pc_release(&mapping);
 }
@@ -145,17 +145,25 @@ test_few_tables(void **state)
 	(void) state;
 	memset(all, 0xff, sizeof(all));
 	load();
-	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 2), 0);
+	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 2, UINT64_MAX), 0);
 	assert_int_equal(mapping.tables, 2);
-	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 2), 0);
+	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 2, UINT64_MAX), 0);
 	assert_int_equal(mapping.mapped, 2 * 2 * 1024 * 1024);
 	/* one that may have none keeps none, nor an address */
-	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 0), 0);
+	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 0, UINT64_MAX), 0);
 	assert_int_equal(mapping.tables, 0);
+	assert_null(mapping.address);
+	/* whole page tables up to a number of bytes, also when fewer may be mapped than are */
+	for (uint64_t most = 6; most > 0; most -= 2)
+	{
+		assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 100, most << 20), 0);
+		assert_int_equal(mapping.mapped, most << 20);
+	}
+	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 100, 0), 0);
 	assert_null(mapping.address);
 	memset(all, 0, sizeof(all));
 	all[0] = 0x07;
-	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 100), 0);
+	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 100, UINT64_MAX), 0);
 	assert_null(mapping.address);
 }
 
@@ -168,14 +176,14 @@ test_truncated(void **state)
 	(void) state;
 	memset(all, 0xff, sizeof(all));
 	load();
-	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 100), 0);
+	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 100, UINT64_MAX), 0);
 	assert_int_equal(ftruncate(fd, 300 * BLOCK), 0);
-	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 100), 0);
+	assert_int_equal(pc_hold(&mapping, fd, all, BLOCKS, BLOCK, 100, UINT64_MAX), 0);
 	assert_in_range(mapping.mapped, 1, 300 * BLOCK);
-	assert_int_equal(pc_hold(&mapping, fd, all, 300, BLOCK, 100), 0);
+	assert_int_equal(pc_hold(&mapping, fd, all, 300, BLOCK, 100, UINT64_MAX), 0);
 	assert_int_equal(mapping.mapped, 300 * BLOCK);
 	assert_int_equal(mapping.length, 300 * BLOCK);
-	assert_int_equal(pc_hold(&mapping, fd, all, 0, BLOCK, 100), 0);
+	assert_int_equal(pc_hold(&mapping, fd, all, 0, BLOCK, 100, UINT64_MAX), 0);
 	assert_null(mapping.address);
 }
 

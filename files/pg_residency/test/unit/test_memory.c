@@ -76,6 +76,7 @@ test_host(void **state)
 	assert_int_equal(m.hot, 1024 * MIB);
 	assert_int_equal(m.budget, (16384 - 64 - 1024 - 1024) * MIB);
 	assert_true(m.cgroup_headroom == PC_NO_LIMIT);
+	assert_true(m.mappable == PC_NO_LIMIT);
 }
 
 /*
@@ -134,11 +135,14 @@ test_cgroup_v2(void **state)
 	put_file("/sys/fs/cgroup/system.slice/postgresql.service/memory.high", "2147483648\n");
 	put_file("/sys/fs/cgroup/system.slice/postgresql.service/memory.current", "2147483648\n");
 	put_file("/sys/fs/cgroup/system.slice/postgresql.service/memory.stat",
-			 "anon 536870912\nfile 1610612736\nfile_dirty 0\nfile_writeback 0\ninactive_file 1476395008\nactive_file 134217728\n");
+			 "anon 536870912\nfile 1610612736\nfile_dirty 0\nfile_writeback 0\ninactive_file 1476395008\nactive_file 134217728\n"
+			 "file_mapped 671088640\nshmem 134217728\n");
 	assert_int_equal(pc_memory_read(root, 0, &m), 0);
 	assert_int_equal(m.cgroup_headroom, (2048 - 512) * MIB);
 	assert_int_equal(m.reserve, 64 * MIB);
 	assert_int_equal(m.hot, 128 * MIB);
+	/* 512 MiB of its 1,536 are mapped already */
+	assert_int_equal(m.mappable, (512 + 1024 / 4) * MIB);
 	assert_int_equal(m.budget, (2048 - 512 - 64 - 128) * MIB);
 
 	/* an ancestor has the smaller limit */
@@ -149,6 +153,7 @@ test_cgroup_v2(void **state)
 	assert_int_equal(pc_memory_read(root, 0, &m), 0);
 	assert_int_equal(m.cgroup_headroom, 256 * MIB);
 	assert_int_equal(m.budget, (256 - 64 - 32) * MIB);
+	assert_int_equal(m.mappable, 256 / 4 * MIB);
 	assert_int_equal(m.host_available, 16384 * MIB);
 }
 
@@ -165,10 +170,13 @@ test_cgroup_v1(void **state)
 	put_file("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "134217728\n");
 	put_file("/sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "33554432\n");
 	put_file("/sys/fs/cgroup/memory/docker/abc/memory.stat",
-			 "cache 16777216\nactive_file 1\ntotal_active_file 0\ntotal_inactive_file 16777216\ntotal_dirty 0\ntotal_writeback 0\n");
+			 "cache 16777216\nactive_file 1\ntotal_active_file 0\ntotal_inactive_file 16777216\ntotal_dirty 0\ntotal_writeback 0\n"
+			 "mapped_file 1\ntotal_mapped_file 33554432\ntotal_shmem 0\n");
 	assert_int_equal(pc_memory_read(root, 0, &m), 0);
 	assert_int_equal(m.cgroup_headroom, 112 * MIB);
 	assert_int_equal(m.free, 96 * MIB);
+	/* others' pages that it has mapped are none of its file cache */
+	assert_int_equal(m.mappable, 16 * MIB);
 	assert_int_equal(m.budget, (112 - 4) * MIB);
 
 	/* in a container the mount shows a part of the tree as its root, but the path is complete */
