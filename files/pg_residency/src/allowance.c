@@ -61,7 +61,7 @@ measure(Allowance *allowance)
 	measure_memory(&memory, &others);
 	allowance->measured = memory.budget;
 	allowance->unused = memory.free - Min(memory.free, memory.reserve);
-	allowance->measured_at = allowance->used;
+	allowance->used_when_measured = allowance->used;
 }
 
 void
@@ -91,7 +91,7 @@ allowance_blocks_left(Allowance *allowance)
 	uint64		taken = allowance->used + allowance->promised;
 	uint64		budget;
 
-	if (allowance->used >= allowance->measured_at + MEASURE_AGAIN_BYTES)
+	if (allowance->used >= allowance->used_when_measured + MEASURE_AGAIN_BYTES)
 		measure(allowance);
 	budget = allowance_budget(allowance);
 	return budget > taken ? (int64) ((budget - taken) / BLCKSZ) : 0;
@@ -100,7 +100,7 @@ allowance_blocks_left(Allowance *allowance)
 bool
 allowance_is_unused(const Allowance *allowance, int64 blocks)
 {
-	uint64		taken = allowance->used - allowance->measured_at + allowance->promised;
+	uint64		taken = allowance->used - allowance->used_when_measured + allowance->promised;
 
 	return taken + (uint64) blocks * BLCKSZ <= allowance->unused;
 }
@@ -129,7 +129,7 @@ read_stalled(uint64 *microseconds)
 
 /* The rate has a floor, so that the restore terminates under permanent pressure. */
 void
-allowance_adapt(Allowance *allowance, int64 arrived)
+allowance_adapt(Allowance *allowance, int64 loaded)
 {
 	struct pc_pace *pace = &allowance->pace;
 	uint64		most = allowance->rate > 0 ? allowance->rate : PG_UINT64_MAX;
@@ -144,7 +144,7 @@ allowance_adapt(Allowance *allowance, int64 arrived)
 		double		microseconds = (double) (now - allowance->pressure_at);
 		double		percent = 100.0 * (double) (stalled - allowance->stalled) / microseconds;
 		uint64 speed =
-			(uint64) (Max(arrived - allowance->arrived, 0) * BLCKSZ * 1e6 / microseconds);
+			(uint64) (Max(loaded - allowance->loaded, 0) * BLCKSZ * 1e6 / microseconds);
 
 		if (percent > allowance->max_pressure)
 		{
@@ -159,7 +159,7 @@ allowance_adapt(Allowance *allowance, int64 arrived)
 	}
 	allowance->pressure_at = now;
 	allowance->stalled = stalled;
-	allowance->arrived = arrived;
+	allowance->loaded = loaded;
 }
 
 PG_FUNCTION_INFO_V1(residency_budget);

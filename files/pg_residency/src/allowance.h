@@ -18,7 +18,7 @@ typedef struct Allowance
 	uint64		most;
 	uint64		measured;		/* total budget at the last measurement, */
 	uint64		unused;			/* memory that nobody used then, less the reserve, */
-	uint64		measured_at;	/* and bytes used by then */
+	uint64		used_when_measured;	/* and bytes used by then */
 	uint64		used;			/* loaded */
 	uint64		promised;		/* reserved for segments that are being loaded */
 	/* the device */
@@ -28,12 +28,12 @@ typedef struct Allowance
 	int			max_pressure;
 	int64		pressure_at;	/* monotonic microseconds of the last look at the stall time, */
 	uint64		stalled;		/* stall time then, microseconds, */
-	int64		arrived;		/* and blocks loaded by then */
+	int64		loaded;			/* and blocks loaded by then */
 } Allowance;
 
 /*
- * The memory of the host; see kernel/memory.h.  `others` returns bytes of other clusters.  Returns 0
- * or a negative errno, where /proc/meminfo cannot be read.
+ * The memory of the host; see kernel/memory.h.  `others` returns bytes of other clusters.  Returns
+ * 0, or a negative errno where /proc/meminfo cannot be read.
  */
 extern int	try_measure_memory(struct pc_memory *memory, uint64 *others);
 
@@ -52,7 +52,7 @@ extern int64 allowance_blocks_left(Allowance *allowance);
 /* True if that many blocks fit into memory that nobody uses: they displace no page of others. */
 extern bool allowance_is_unused(const Allowance *allowance, int64 blocks);
 
-/* Lowers the rate while processes wait for disks; `arrived` blocks have been loaded so far. */
-extern void allowance_adapt(Allowance *allowance, int64 arrived);
+/* Lowers the rate while processes wait for disks; `loaded` blocks have been loaded so far. */
+extern void allowance_adapt(Allowance *allowance, int64 loaded);
 
 #endif

@@ -38,7 +38,7 @@ open_lock_file(int flags)
 }
 
 bool
-residency_try_set_tag(int fd, ResidencyLock which, int32 tag)
+residency_try_set_tag(int fd, ResidencyPlace which, int32 tag)
 {
 	errno = 0;
 	if (pg_pwrite(fd, &tag, sizeof(tag), which * sizeof(tag)) == sizeof(tag))
@@ -49,7 +49,7 @@ residency_try_set_tag(int fd, ResidencyLock which, int32 tag)
 }
 
 static bool
-try_lock(int fd, ResidencyLock which, int32 tag)
+try_lock(int fd, ResidencyPlace which, int32 tag)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET,
 	.l_start = which * sizeof(tag), .l_len = sizeof(tag)};
@@ -75,7 +75,7 @@ try_lock(int fd, ResidencyLock which, int32 tag)
 }
 
 int
-residency_lock(ResidencyLock which, int32 tag, int patience)
+residency_lock(ResidencyPlace which, int32 tag, int patience)
 {
 	int64		until = patience_until(patience);
 	int			fd;
@@ -112,7 +112,7 @@ residency_unlock(int lock)
 }
 
 bool
-residency_is_locked(ResidencyLock which, int32 tag)
+residency_is_locked(ResidencyPlace which, int32 tag)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET,
 	.l_start = which * sizeof(tag), .l_len = sizeof(tag)};
@@ -128,7 +128,7 @@ residency_is_locked(ResidencyLock which, int32 tag)
 }
 
 int32
-residency_tag(int lock, ResidencyLock which)
+residency_tag(int lock, ResidencyPlace which)
 {
 	int32		tag;
 
@@ -136,14 +136,14 @@ residency_tag(int lock, ResidencyLock which)
 }
 
 void
-residency_set_tag(int lock, ResidencyLock which, int32 tag)
+residency_set_tag(int lock, ResidencyPlace which, int32 tag)
 {
 	if (!residency_try_set_tag(lock, which, tag))
 		report_write_error(LOCK_PATH);
 }
 
 void
-residency_get_tags(int lock, ResidencyLock first, int32 *tags, int n)
+residency_get_tags(int lock, ResidencyPlace first, int32 *tags, int n)
 {
 	memset(tags, 0, n * sizeof(*tags));
 	if (pg_pread(lock, tags, n * sizeof(*tags), first * sizeof(*tags)) !=
@@ -152,7 +152,7 @@ residency_get_tags(int lock, ResidencyLock first, int32 *tags, int n)
 }
 
 void
-residency_set_tags(int lock, ResidencyLock first, const int32 *tags, int n)
+residency_set_tags(int lock, ResidencyPlace first, const int32 *tags, int n)
 {
 	errno = 0;
 	if (pg_pwrite(lock, tags, n * sizeof(*tags), first * sizeof(*tags)) !=

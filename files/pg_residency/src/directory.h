@@ -12,47 +12,50 @@
 /* base backups skip names with this prefix, in any directory */
 #define RESIDENCY_TEMP_PREFIX RESIDENCY_DIR "/pgsql_tmp"
 
-/* the kernel binds a lock to an open file, so it ends with the process, however that ends */
-typedef enum ResidencyLock
+/*
+ * Places of the lock file: each has a tag, and those named LOCK_ are locked.  The kernel binds a
+ * lock to an open file, so it ends with the process, however that ends.
+ */
+typedef enum ResidencyPlace
 {
 	LOCK_RESTORE,				/* while a job runs; the tag is its number */
 	LOCK_START,					/* while a job is started; the tag is its number, 0 at first */
 	LOCK_SNAPSHOT,				/* while the directory's snapshots change */
 	LOCK_NAMES,					/* while relation names are collected; taken after the others */
-	LAST_JOB,					/* no lock: the tag is the number of the last job */
+	LAST_JOB,					/* the tag is the number of the last job */
 	LOCK_RELEASE,				/* while a session, the tag, waits for the release of a relation */
-	/* no locks: what is asked for, and the numbers of the last request and answer */
+	/* what is asked for, and the numbers of the last request and answer */
 	RELEASE_TABLESPACE,
 	RELEASE_DATABASE,
 	RELEASE_RELATION,
 	RELEASE_REQUEST,
 	RELEASE_ANSWER
-} ResidencyLock;
+} ResidencyPlace;
 
 /*
  * Takes a lock and writes its tag.  Returns the descriptor, which holds the lock until
  * residency_unlock() or the end of the process; -1 when another process holds the lock for
  * `patience` milliseconds.
  */
-extern int	residency_lock(ResidencyLock which, int32 tag, int patience);
+extern int	residency_lock(ResidencyPlace which, int32 tag, int patience);
 extern void residency_unlock(int lock);
 
 /* whether a process holds the lock with that tag */
-extern bool residency_is_locked(ResidencyLock which, int32 tag);
+extern bool residency_is_locked(ResidencyPlace which, int32 tag);
 
 /*
- * Read and write the tag of any lock; `lock` is the descriptor of a lock that the caller holds.  A
+ * Read and write the tag of any place; `lock` is the descriptor of a lock that the caller holds.  A
  * tag that was never written is 0.
  */
-extern int32 residency_tag(int lock, ResidencyLock which);
-extern void residency_set_tag(int lock, ResidencyLock which, int32 tag);
+extern int32 residency_tag(int lock, ResidencyPlace which);
+extern void residency_set_tag(int lock, ResidencyPlace which, int32 tag);
 
 /* The same without an error: false, with errno set, when the write fails. */
-extern bool residency_try_set_tag(int lock, ResidencyLock which, int32 tag);
+extern bool residency_try_set_tag(int lock, ResidencyPlace which, int32 tag);
 
 /* The same for n tags, beginning with `first`, at once. */
-extern void residency_get_tags(int lock, ResidencyLock first, int32 *tags, int n);
-extern void residency_set_tags(int lock, ResidencyLock first, const int32 *tags, int n);
+extern void residency_get_tags(int lock, ResidencyPlace first, int32 *tags, int n);
+extern void residency_set_tags(int lock, ResidencyPlace first, const int32 *tags, int n);
 
 /* The whole file in palloc'd memory, with a 0 byte appended; NULL when the file does not exist. */
 extern char *read_whole_file(const char *path, size_t *size);

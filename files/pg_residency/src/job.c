@@ -67,7 +67,7 @@ run_wait(void *arg, long microseconds)
 	host_turn_keep(&run->turn);
 	now = monotonic_milliseconds();
 	allowance_adapt(&run->control.allowance,
-					run->job.total.loaded + run->job.arriving + run->arrived);
+					run->job.total.loaded + run->job.arriving + run->loaded_by_hold);
 	if (!job_is_alive(&run->job))
 		return true;
 	if (ProcDiePending)

@@ -48,7 +48,8 @@ typedef struct Job
 	char		scheduler[SCHEDULERS_BYTES];	/* of their devices */
 	TimestampTz held_since;		/* 0: it has not held */
 	TimestampTz counted_at;		/* the last count of what it holds */
-	int64		reclaimed;		/* blocks that were missing at a count and not at the one before */
+	/* blocks: the sum over all counts of how many more of a file were missing than before */
+	int64		reclaimed;
 	int64		brought_back;	/* blocks */
 	int64		mapped_bytes;	/* at the last count */
 	int64		window_bytes;	/* in flight for each device: see pc_gentle and pc_yields() */

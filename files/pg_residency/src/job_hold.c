@@ -40,13 +40,13 @@
 
 struct Hold
 {
-	HeldSegment *held;			/* one for each segment of the plan */
+	HeldSegment *files;			/* one for each segment of the plan */
 	bool	   *released;		/* of each, by a session's request */
 	uint32		most_tables;	/* of all mappings */
 	int			current;		/* segment being loaded; -1: none */
-	bool		stop;			/* its load */
+	bool		stop_load;		/* of that segment */
 	int64		look_at;		/* milliseconds, for dropped files */
-	int64		kept;			/* bytes of the held blocks at the last count */
+	int64		resident;		/* bytes of the held blocks at the last count */
 	uint64		mappable;		/* bytes, page tables included: see kernel/memory.h */
 	HoldScratch scratch;
 	char		error[256];		/* the first one of the last count */
@@ -79,7 +79,7 @@ hold_prepare(Run *run)
 	Hold	   *hold = MemoryContextAllocExtended(run->context, sizeof(Hold), MCXT_ALLOC_ZERO);
 	uint64		memory = (uint64) sysconf(_SC_PHYS_PAGES) * pc_page_size();
 
-	hold->held = MemoryContextAllocExtended(run->context, (n + 1) * sizeof(HeldSegment),
+	hold->files = MemoryContextAllocExtended(run->context, (n + 1) * sizeof(HeldSegment),
 											MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	hold->released = MemoryContextAllocExtended(run->context, n + 1,
 												MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
@@ -97,7 +97,7 @@ note_mapped(Run *run)
 	int64		mapped = 0;
 
 	for (int n = 0; n < run->job.segments; n++)
-		mapped += (int64) run->hold->held[n].mapping.mapped;
+		mapped += (int64) run->hold->files[n].mapping.mapped;
 	if (mapped != run->job.mapped_bytes)
 		run->written_at = 0;
 	run->job.mapped_bytes = mapped;
@@ -113,12 +113,12 @@ look_for_dropped(Run *run)
 		return;
 	for (int n = 0; n < run->job.segments; n++)
 	{
-		HeldSegment *held = &hold->held[n];
+		HeldSegment *held = &hold->files[n];
 
 		if ((held->mapping.address == NULL && n != hold->current) || !hold_is_dropped(held))
 			continue;
 		if (n == hold->current)
-			hold->stop = true;
+			hold->stop_load = true;
 		else
 			hold_release(held);
 	}
@@ -136,11 +136,11 @@ hold_answer(Run *run)
 	if (run->job.state == JOB_HOLDING)
 	{
 		if (is_over(run) && hold->current >= 0)
-			hold->stop = true;
+			hold->stop_load = true;
 		look_for_dropped(run);
 	}
-	if (hold->stop || !release_asked(run->lock, &request, &wanted))
-		return hold->stop;
+	if (hold->stop_load || !release_asked(run->lock, &request, &wanted))
+		return hold->stop_load;
 	for (int i = 0; i < run->job.segments; i++)
 	{
 		const struct sf_segment *s = &run->plan[i];
@@ -151,16 +151,16 @@ hold_answer(Run *run)
 		hold->released[i] = true;
 		/* the load uses its map: it ends first, and then the request is found again */
 		if (i == hold->current)
-			hold->stop = true;
+			hold->stop_load = true;
 		else
-			hold_release(&hold->held[i]);
+			hold_release(&hold->files[i]);
 	}
-	if (!hold->stop)
+	if (!hold->stop_load)
 	{
 		note_mapped(run);
 		release_answer(run->lock, request);
 	}
-	return hold->stop;
+	return hold->stop_load;
 }
 
 /* `message` has %s for the path, and %m */
@@ -207,7 +207,7 @@ measure_room(Run *run)
 
 	if (measure(run->hold, &memory, &others) != 0)
 		return 0;
-	taken = memory.dirty + memory.reserve + others + Max(memory.hot, (uint64) run->hold->kept);
+	taken = memory.dirty + memory.reserve + others + Max(memory.hot, (uint64) run->hold->resident);
 	room = memory.available > taken ? memory.available - taken : 0;
 	if (memory.free > memory.reserve)
 		room = Max(room, memory.free - memory.reserve);
@@ -222,13 +222,14 @@ static void
 bring_back(Run *run, int n, Tally *tally)
 {
 	Hold	   *hold = run->hold;
-	HeldSegment *held = &hold->held[n];
+	HeldSegment *held = &hold->files[n];
 	int64		begun = monotonic_milliseconds();
 	int64		loaded = 1;
 	int			rc = 0;
 
 	/* the check may release the segment, which frees its map */
-	while (rc != PC_STOPPED && loaded > 0 && !run_must_end(run) && held->map != NULL && held->missing > 0)
+	while (rc != PC_STOPPED && loaded > 0 && !run_must_end(run) && held->map != NULL &&
+		   held->missing > 0)
 	{
 		int64		most = Min(measure_room(run), PIECE);
 
@@ -237,7 +238,7 @@ bring_back(Run *run, int n, Tally *tally)
 		hold->current = n;
 		rc = hold_load(held, &hold->scratch, &run->control, most, &loaded);
 		hold->current = -1;
-		hold->stop = false;
+		hold->stop_load = false;
 		if (rc != PC_STOPPED)
 			note_error(run, n, rc, "could not bring back file \"%s\": %m");
 		tally->loaded += loaded;
@@ -258,7 +259,7 @@ begin_one(Run *run, int n)
 	if (hold->released[n] || segment->wanted == 0)
 		return;
 	map = MemoryContextAlloc(run->context, pc_map_bytes(segment->blocks) + 1);
-	note_error(run, n, hold_begin(&hold->held[n], segment, map, &hold->scratch),
+	note_error(run, n, hold_begin(&hold->files[n], segment, map, &hold->scratch),
 			   "could not hold file \"%s\": %m");
 }
 
@@ -266,7 +267,7 @@ static void
 count_one(Run *run, int n, Tally *tally)
 {
 	Hold	   *hold = run->hold;
-	HeldSegment *held = &hold->held[n];
+	HeldSegment *held = &hold->files[n];
 	int64		begun = monotonic_milliseconds();
 	uint64		mapped = (uint64) tally->mapped + (uint64) tally->tables * TABLE_BYTES;
 	int64		last;
@@ -330,7 +331,7 @@ count_all(Run *run, int64 pause, int64 *loaded_before)
 	pause = Max(Min(pause, Max(LONGEST_PAUSE, shortest)), SHARE * tally.counting);
 	if (tally.missing > 0 || in_vain)
 		pause = Max(pause, LOAD_SHARE * tally.loading);
-	hold->kept = (tally.held - tally.missing) * BLCKSZ;
+	hold->resident = (tally.held - tally.missing) * BLCKSZ;
 	run->job.counted_at = GetCurrentTimestamp();
 	note_mapped(run);
 	if (hold->error[0] != '\0')
@@ -362,7 +363,7 @@ await_next_count(Run *run, int64 pause)
 static void
 hold_progress(void *arg, uint32 blocks)
 {
-	((Run *) arg)->arrived += blocks;
+	((Run *) arg)->loaded_by_hold += blocks;
 }
 
 void
@@ -391,7 +392,7 @@ hold_restored(Run *run)
 	for (int n = 0; n < run->job.segments && !run_must_end(run); n++)
 	{
 		begin_one(run, n);
-		hold->kept += hold->held[n].held * BLCKSZ;
+		hold->resident += hold->files[n].held * BLCKSZ;
 	}
 	if (!job_is_alive(&run->job))
 		return;
@@ -404,7 +405,7 @@ hold_restored(Run *run)
 		await_next_count(run, pause);
 	}
 	for (int n = 0; n < run->job.segments; n++)
-		hold_release(&hold->held[n]);
+		hold_release(&hold->files[n]);
 	run->hold = NULL;
 	if (job_is_alive(&run->job))
 		strlcpy(run->job.message, message[0] == '\0' ? hold->error : message,

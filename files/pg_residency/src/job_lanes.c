@@ -190,16 +190,17 @@ begin_next(Run *run, Lane *lane)
 	if (active->wanted > 0)
 	{
 		/* OpenTransientFile() raises an error beyond a third of the server's descriptors */
-		bool		few = count_active(run) >= max_safe_fds / 3 - OTHER_FILES;
+		bool		no_files_left = count_active(run) >= max_safe_fds / 3 - OTHER_FILES;
 
-		if (!few)
+		if (!no_files_left)
 		{
 			begin(run, active);
-			few = active->segment.outcome.reason == REASON_KERNEL && count_active(run) > 0 &&
+			no_files_left = active->segment.outcome.reason == REASON_KERNEL &&
+				count_active(run) > 0 &&
 				(active->segment.outcome.error == EMFILE ||
 				 active->segment.outcome.error == ENFILE);
 		}
-		if (few)
+		if (no_files_left)
 		{
 			MemoryContextReset(active->context);
 			lane->next = active->n;

@@ -49,7 +49,7 @@ typedef struct Run
 	int			fd;				/* of the job's file */
 	int			lock;			/* descriptor of LOCK_RESTORE */
 	Hold	   *hold;			/* of a job that holds, or will */
-	int64		arrived;		/* blocks loaded by the hold */
+	int64		loaded_by_hold; /* blocks */
 	struct sf_segment *plan;
 	/* with shared_buffers: of each segment, a map of the blocks that the job loads, or NULL */
 	uint8	  **loaded;

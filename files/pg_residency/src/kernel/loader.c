@@ -9,7 +9,7 @@
  *
  * In a window without large folios the head is the whole run.  Single pages are sent as requests
  * that make_room() admits to the window.  A flight, which is all requests in flight from a device,
- * is in one of these states:
+ * is in one of these states, which follow from `stretch` and `shared_until`:
  *
  *              the oldest request has arrived,
  *              and the newest as well: +0.5               another process's request is counted
@@ -86,49 +86,12 @@ const struct pc_window pc_aggressive = {
 	false
 };
 
-/* waits until the bucket holds that many bytes, and takes them; true when stopped */
-static bool
-take_tokens(const struct pc_loader *loader, uint32_t bytes)
-{
-	struct pc_pace *pace = loader->pace;
-
-	if (pace == NULL)
-		return false;
-	pace->taken += bytes;
-	if (pace->rate == 0)
-		return false;
-	for (;;)
-	{
-		int64_t		now = pc_now();
-		double		most = (double) pace->rate / 10;
-		double		us;
-
-		if (most < bytes)
-			most = bytes;
-		if (pace->filled_at != 0)
-			pace->tokens += (double) (now - pace->filled_at) * (double) pace->rate / 1e6;
-		if (pace->tokens > most)
-			pace->tokens = most;
-		pace->filled_at = now;
-		if (pace->tokens >= bytes)
-			break;
-
-		/* at most 100 ms at a time, so that a slow rate does not delay the end */
-		us = (bytes - pace->tokens) * 1e6 / (double) pace->rate;
-		if (loader->wait(loader->arg, us > 100000 ? 100000 : (long) us + 1))
-			return true;
-	}
-	pace->tokens -= bytes;
-	return false;
-}
-
 static void
 tell_blocked(const struct pc_loader *loader, bool begins)
 {
 	if (loader->blocked)
 		loader->blocked(loader->arg, begins);
 }
-
 
 /* the number of pages of the request */
 static size_t
@@ -199,8 +162,8 @@ read_missing(struct pc_flight *flight, const struct pc_request *r)
 	}
 	if (mincore(file->mapping + r->offset, r->length, vec) != 0)
 		return;
-	former = pc_send_lowered(&flight->sharing, file->fd,
-							 file->loader->window->idle && !may_starve(flight, r), 0);
+	former = pc_lower_for_requests(&flight->sharing, file->fd,
+								   file->loader->window->idle && !may_starve(flight, r), 0);
 	for (size_t from = 0; from < pages;)
 	{
 		size_t		to = from;
@@ -427,13 +390,13 @@ make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t len
 		}
 		if (finish_oldest(flight))
 			return PC_STOPPED;
-		if (flight->count == 0 || newest->sent_at == flight->dry_at)
+		if (flight->count == 0 || newest->sent_at == flight->early_sent_at)
 			continue;
 		if (mincore(newest->file->mapping + newest->offset + newest->awaited * pc_page_size(),
 					pc_page_size(), &arrived) == 0 &&
 			(arrived & 1))
 		{
-			flight->dry_at = newest->sent_at;
+			flight->early_sent_at = newest->sent_at;
 			flight->stretch += 0.5;
 			if (flight->stretch > window->stretch - 1)
 				flight->stretch = window->stretch - 1;
@@ -456,13 +419,14 @@ submit(struct pc_flight *flight, struct pc_request *r, bool wait)
 
 	if (rc != 0)
 		return rc;
-	if (take_tokens(loader, r->length) || loader->wait(loader->arg, 0))
+	if (pc_take_tokens(loader->pace, r->length, loader->wait, loader->arg) ||
+		loader->wait(loader->arg, 0))
 	{
 		flight->stopped = true;
 		return PC_STOPPED;
 	}
 	r->awaited = (uint32_t) request_pages(r) - 1;
-	former = pc_send_lowered(&flight->sharing, r->file->fd, loader->window->idle, r->length);
+	former = pc_lower_for_requests(&flight->sharing, r->file->fd, loader->window->idle, r->length);
 	r->idle = former >= 0;
 	r->sent_at = pc_now();
 	rc = posix_fadvise(r->file->fd, (off_t) r->offset, r->length, POSIX_FADV_WILLNEED);
@@ -538,7 +502,7 @@ populate(struct pc_flight *flight, struct pc_file *file, bool ahead)
 	posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
 	file->read_ahead |= ahead;
 	tell_blocked(loader, true);
-	former = pc_send_lowered(&flight->sharing, file->fd, loader->window->idle, LARGE_BYTES);
+	former = pc_lower_for_requests(&flight->sharing, file->fd, loader->window->idle, LARGE_BYTES);
 	done = madvise(addr, LARGE_BYTES, MADV_HUGEPAGE) == 0 &&
 		   (ahead || madvise(addr, LARGE_BYTES, MADV_RANDOM) == 0) &&
 		   madvise(addr, LARGE_BYTES, MADV_POPULATE_READ) == 0;
@@ -593,7 +557,8 @@ send_large(struct pc_flight *flight, struct pc_file *file)
 	while (watch && flight->count > 0)
 		if (finish_oldest(flight))
 			return true;
-	if (take_tokens(loader, LARGE_BYTES) || loader->wait(loader->arg, 0))
+	if (pc_take_tokens(loader->pace, LARGE_BYTES, loader->wait, loader->arg) ||
+		loader->wait(loader->arg, 0))
 	{
 		flight->stopped = true;
 		return true;

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "pace.h"
 #include "sharing.h"
 
 /*
@@ -65,15 +66,6 @@ struct pc_window
 extern const struct pc_window pc_gentle;	/* the default */
 extern const struct pc_window pc_aggressive;	/* before the server takes traffic */
 
-/* a token bucket for all files of one restore; zero-initialised except the rate */
-struct pc_pace
-{
-	uint64_t	rate;			/* bytes per second, 0: no limit */
-	double		tokens;			/* bytes that may be requested now */
-	int64_t		filled_at;		/* microseconds, monotonic */
-	uint64_t	taken;			/* total bytes requested, with or without a limit */
-};
-
 struct pc_loader
 {
 	uint32_t	block_size;		/* bytes */
@@ -121,8 +113,8 @@ struct pc_flight
 	uint64_t	bytes;
 	int64_t		usual;			/* usual microseconds of a request */
 	double		stretch;		/* of the window, beyond 1 */
-	/* sent_at of the last request that had arrived before the first look at it */
-	int64_t		dry_at;
+	/* sent_at of the last request that was seen to arrive earlier than it was looked for */
+	int64_t		early_sent_at;
 	struct pc_sharing sharing;
 	uint64_t	large_bytes;	/* loaded as large folios so far */
 	bool		stopped;

@@ -20,8 +20,8 @@
  *   others     file cache of other clusters to preserve: counted for the host only
  *   budget     available - dirty - reserve - hot - others; at least the free memory less the
  *              reserve
- *   mappable   file cache that one process may have mapped.  The kernel ends the process of a cgroup
- *              at its limit that has most in memory, and counts mapped pages even where another
+ *   mappable   file cache that one process may have mapped.  In a cgroup at its limit, the kernel
+ *              ends the process that has most in memory, and counts mapped pages even where another
  *              cgroup was charged for them, which frees nothing.  So: what the cgroup itself was
  *              charged for and has mapped, and a quarter of its other file cache, which a process
  *              that exhausts the memory has displaced.

@@ -77,7 +77,7 @@ goes_idle(struct pc_sharing *sharing, int fd)
 }
 
 int
-pc_send_lowered(struct pc_sharing *sharing, int fd, bool idle, uint64_t bytes)
+pc_lower_for_requests(struct pc_sharing *sharing, int fd, bool idle, uint64_t bytes)
 {
 	int			former = -1;
 

@@ -57,11 +57,11 @@ extern int64_t pc_now(void);
  * calls that send them, so that neither an error nor the end of the load can leave the caller's own
  * requests in the idle class.
  */
-extern int	pc_send_lowered(struct pc_sharing *sharing, int fd, bool idle, uint64_t bytes);
+extern int	pc_lower_for_requests(struct pc_sharing *sharing, int fd, bool idle, uint64_t bytes);
 
 /*
- * Keeps the account of the floor when a request or a large folio has arrived, and with 0 bytes while
- * the one that was sent at that time is awaited.  While others keep
+ * Keeps the account of the floor when a request or a large folio has arrived, and with 0 bytes
+ * while the one that was sent at that time is awaited.  While others keep
  * its queue full, mq-deadline lets a request of the idle class wait for 10 s (prio_aging_expire in
  * block/mq-deadline.c), and bfq for 200 ms (BFQ_CL_IDLE_TIMEOUT in block/bfq-iosched.h).
  */
