@@ -201,11 +201,21 @@ next_generation(const char *name, const Generation *list, int count)
 	return last + 1;
 }
 
-bool
+void
 generation_remove(const Generation *g)
 {
 	remove_file(names_path(g));
-	return remove_file(snapshot_path(g));
+	remove_file(snapshot_path(g));
+}
+
+void
+generation_empty(const Generation *g)
+{
+	remove_file(names_path(g));
+	if (truncate(snapshot_path(g), 0) != 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not truncate file \"%s\": %m", snapshot_path(g))));
 }
 
 void

@@ -102,6 +102,24 @@ is_trusted_file(int fd, uid_t uid, mode_t forbidden)
 
 /* the first file that could not be used; empty: none */
 static char unusable[MAXPGPATH];
+static bool for_now;			/* what it takes was missing: no fault of the file */
+
+/* notes the file, for the errno `error`, and logs the first one */
+static void
+note_unusable(const char *path, int error, mode_t mode)
+{
+	if (unusable[0] != '\0')
+		return;
+	strlcpy(unusable, path, sizeof(unusable));
+	for_now = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOSPC;
+	errno = error;
+	ereport(LOG,
+			(errmsg("could not use ledger file \"%s\": %m", path),
+			 errdetail("Restores of this cluster and of other clusters on this host are not coordinated."),
+			 for_now ? 0 :
+			 errhint("Remove the file. It must be a regular file owned by the server's user, with one hard link and mode %03o.",
+					 (unsigned) mode)));
+}
 
 const char *
 host_unusable_file(void)
@@ -134,16 +152,27 @@ open_own(const char *suffix, mode_t mode)
 	save_errno = fd >= 0 ? EPERM : errno;
 	if (fd >= 0)
 		close(fd);
-	if (unusable[0] == '\0' && save_errno != ENOENT)
-	{
-		strlcpy(unusable, path, sizeof(unusable));
-		ereport(LOG,
-				(errmsg("could not use ledger file \"%s\"", path),
-				 errdetail("Restores of this cluster and of other clusters on this host are not coordinated."),
-				 errhint("Remove the file. It must be a regular file owned by the server's user, with one hard link and mode %03o.",
-						 (unsigned) mode)));
-	}
+	if (save_errno != ENOENT)
+		note_unusable(path, save_errno, mode);
 	return -1;
+}
+
+static void
+write_ledger(int fd, const Ledger *ledger)
+{
+	char		path[MAXPGPATH];
+	ssize_t		n;
+
+	errno = ENOSPC;				/* of a short write */
+	n = pwrite(fd, ledger, sizeof(*ledger), 0);
+	if (n == sizeof(*ledger))
+	{
+		if (for_now)
+			unusable[0] = '\0';
+		return;
+	}
+	snprintf(path, sizeof(path), SHM "/" LEDGER_NAME "%u", (unsigned) geteuid());
+	note_unusable(path, errno, 0644);
 }
 
 static bool
@@ -233,7 +262,7 @@ change_ledger(void (*change) (Ledger *ledger, Entry *mine, void *arg), void *arg
 			ledger.size = sizeof(ledger);
 		}
 		change(&ledger, entry_of(&ledger, this_cluster()), arg);
-		(void) !pwrite(fd, &ledger, sizeof(ledger), 0);
+		write_ledger(fd, &ledger);
 	}
 	if (lock >= 0)
 		close(lock);

@@ -109,6 +109,20 @@ unlink $victim, $file, $lock;
 restored('after that');
 is(mode($file), "644, 1 link, user $<", 'and the file is made again');
 
+# --- no space for it
+unlink $file, $lock;
+my ($avail) = `df --output=avail --block-size=1 /dev/shm` =~ /(\d+)\s*$/;
+SKIP:
+{
+	skip 'a large /dev/shm', 8 if $avail > 2**30;
+	system_or_bail('fallocate', '--length', $avail, '/dev/shm/filler');
+	restored('with /dev/shm full', qq(not coordinated with other clusters of this host: could not use ledger file "$file"));
+	like(slurp_file($node->logfile), qr/could not use ledger file "\Q$file\E": No space left on device/, 'the log has the reason');
+	unlink '/dev/shm/filler';
+	restored('with space again');
+	is(-s $file > 0, 1, 'and the file is written');
+}
+
 # --- both removed while a restore has the turn: the next one still waits
 my $other = PostgreSQL::Test::Cluster->new('other');
 $other->init;
