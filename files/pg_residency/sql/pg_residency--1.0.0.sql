@@ -167,6 +167,46 @@ FROM storage s
                             AND b.relfilenumber OPERATOR(pg_catalog.=) s.relfilenumber
 $view$, '@extschema@', schema);
     EXECUTE pg_catalog.replace($view$
+CREATE VIEW @extschema@.residency_server AS
+WITH page_cache AS (
+    SELECT s.tablespace, s.database, s.relfilenumber,
+           pg_catalog.sum(s.blocks)::pg_catalog.int8 AS blocks, pg_catalog.sum(s.resident)::pg_catalog.int8 AS resident
+    FROM @extschema@.residency_segments() s
+    GROUP BY s.tablespace, s.database, s.relfilenumber
+), buffers AS (
+    SELECT s.tablespace, s.database, s.relfilenumber, pg_catalog.sum(s.blocks)::pg_catalog.int8 AS blocks
+    FROM @extschema@.residency_shared_buffers() s
+    GROUP BY s.tablespace, s.database, s.relfilenumber
+), files AS (
+    SELECT COALESCE(p.tablespace, b.tablespace) AS tablespace, COALESCE(p.database, b.database) AS database,
+           COALESCE(p.relfilenumber, b.relfilenumber) AS relfilenumber, COALESCE(p.blocks, 0::pg_catalog.int8) AS blocks,
+           COALESCE(p.resident, 0::pg_catalog.int8) AS resident, COALESCE(b.blocks, 0::pg_catalog.int8) AS buffers,
+           pg_catalog.current_setting('block_size'::pg_catalog.text)::pg_catalog.int8 AS size
+    FROM page_cache p
+         FULL JOIN buffers b ON b.tablespace OPERATOR(pg_catalog.=) p.tablespace AND b.database OPERATOR(pg_catalog.=) p.database AND b.relfilenumber OPERATOR(pg_catalog.=) p.relfilenumber
+), names AS MATERIALIZED (
+    SELECT n.database, n.tablespace, n.relfilenumber, n.kind, n.name, n.owner_name, n.problem
+    FROM @extschema@.residency_current_names() n
+)
+SELECT d.datname AS database,
+       (pg_catalog.parse_ident(n.name))[1] AS schema,
+       (pg_catalog.parse_ident(n.name))[2] AS relation,
+       n.owner_name AS belongs_to,
+       n.kind,
+       f.blocks OPERATOR(pg_catalog.*) f.size AS size_bytes,
+       f.resident OPERATOR(pg_catalog.*) f.size AS page_cache_bytes,
+       CASE WHEN f.blocks OPERATOR(pg_catalog.>) 0::pg_catalog.int8 THEN pg_catalog.round(100::pg_catalog.numeric OPERATOR(pg_catalog.*) f.resident::pg_catalog.numeric OPERATOR(pg_catalog./) f.blocks::pg_catalog.numeric, 2) END AS page_cache_percent,
+       f.buffers OPERATOR(pg_catalog.*) f.size AS shared_buffers_bytes,
+       CASE WHEN f.blocks OPERATOR(pg_catalog.>) 0::pg_catalog.int8 THEN pg_catalog.round(100::pg_catalog.numeric OPERATOR(pg_catalog.*) f.buffers::pg_catalog.numeric OPERATOR(pg_catalog./) f.blocks::pg_catalog.numeric, 2) END AS shared_buffers_percent,
+       f.database AS database_oid, f.tablespace AS tablespace_oid, f.relfilenumber,
+       p.problem
+FROM files f
+     LEFT JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) f.database
+     LEFT JOIN names n ON n.database OPERATOR(pg_catalog.=) f.database AND n.tablespace OPERATOR(pg_catalog.=) f.tablespace AND n.relfilenumber OPERATOR(pg_catalog.=) f.relfilenumber
+                          AND n.kind OPERATOR(pg_catalog.<>) 'database'::pg_catalog.text
+     LEFT JOIN names p ON p.database OPERATOR(pg_catalog.=) f.database AND p.kind OPERATOR(pg_catalog.=) 'database'::pg_catalog.text
+$view$, '@extschema@', schema);
+    EXECUTE pg_catalog.replace($view$
 CREATE VIEW @extschema@.residency_jobs AS
 SELECT j.job, j.snapshot, j.generation, j.state, j.pid, j.started_at, j.finished_at, j.segments, j.segments_done, j.wanted,
        j.resident, j.loaded, j.extra, j.over_budget, j.gone, j.failed, j.budget_bytes, j.rate_bytes, j.message, j.time_limit,
@@ -174,10 +214,25 @@ SELECT j.job, j.snapshot, j.generation, j.state, j.pid, j.started_at, j.finished
        j.hold_until, j.held_since, j.counted_at, j.reclaimed, j.brought_back, j.reclaim_rate, j.mapped_bytes
 FROM @extschema@.residency_job_list() j
 $view$, '@extschema@', schema);
-    EXECUTE pg_catalog.format('GRANT SELECT ON %1$s.residency_relations, %1$s.residency_jobs TO pg_monitor', schema);
+    EXECUTE pg_catalog.format('GRANT SELECT ON %1$s.residency_relations, %1$s.residency_server, %1$s.residency_jobs TO pg_monitor', schema);
 END
 $do$;
 COMMENT ON VIEW residency_relations IS 'what both caches hold of each relation of this database, shared catalogs included';
+COMMENT ON VIEW residency_server IS 'what both caches hold of each relation of all databases, all forks together. A query counts the pages of all files, and a worker reads the names in each other database: milliseconds for each, up to a quarter of max_worker_processes at a time';
+COMMENT ON COLUMN residency_server.database IS 'NULL for the shared catalogs, and for files of a database that was dropped';
+COMMENT ON COLUMN residency_server.schema IS 'NULL where the name is not known';
+COMMENT ON COLUMN residency_server.relation IS 'NULL where the name is not known: see problem; without one the file belongs to a transaction that has not committed, or to none after a crash';
+COMMENT ON COLUMN residency_server.belongs_to IS 'the table of an index or TOAST table, quoted as in SQL';
+COMMENT ON COLUMN residency_server.kind IS 'table, index, toast, toast index, materialized view or sequence';
+COMMENT ON COLUMN residency_server.size_bytes IS 'of its files';
+COMMENT ON COLUMN residency_server.page_cache_bytes IS 'of its files, resident in the page cache';
+COMMENT ON COLUMN residency_server.page_cache_percent IS 'of its files, resident in the page cache; NULL for an empty one';
+COMMENT ON COLUMN residency_server.shared_buffers_bytes IS 'in shared_buffers; the page cache may hold the same blocks';
+COMMENT ON COLUMN residency_server.shared_buffers_percent IS 'of its files, in shared_buffers; over 100 if it was extended and not written yet; NULL for an empty one';
+COMMENT ON COLUMN residency_server.database_oid IS '0 for the shared catalogs';
+COMMENT ON COLUMN residency_server.tablespace_oid IS 'the tablespace of its files';
+COMMENT ON COLUMN residency_server.relfilenumber IS 'the name of its file';
+COMMENT ON COLUMN residency_server.problem IS 'why the relations of this database have no names; NULL when they have';
 COMMENT ON VIEW residency_jobs IS 'running and finished restores: the wanted blocks of each, those settled so far, and how many of these are resident';
 
 -- --- changing ---

@@ -42,8 +42,11 @@
 
 /* milliseconds to wait for a background worker slot; and for other processes that collect names */
 #define SLOT_PATIENCE 5000
-#define NO_WORKER "out of background worker slots"
 #define GATHER_PATIENCE 60000
+
+/* workers at a time: at most so many, and that part of max_worker_processes */
+#define MOST_WORKERS 4
+#define WORKERS_SHARE 4
 
 /* a bound for the levels of partitions */
 #define MOST_ANCESTORS 32
@@ -54,7 +57,6 @@ typedef struct NamesTask
 	Oid			database;
 	int32		asker;			/* PID of the process that waits for the answer */
 	bool		with_shared;	/* also the shared catalogs, which every database has */
-	bool		of_snapshot;	/* only relations with segments in the asker's snapshot */
 } NamesTask;
 
 PGDLLEXPORT void pg_residency_names_main(Datum unused);
@@ -197,44 +199,9 @@ spelled(const Catalogs *c, const Class *class)
 {
 	NamedSpace *space = hash_search(c->spaces, &class->namespace, HASH_FIND, NULL);
 
-	return names_utf8(psprintf("%s.%s", space != NULL ? quote_identifier(NameStr(space->name)) : "?",
+	return names_utf8(psprintf("%s.%s",
+							   space != NULL ? quote_identifier(NameStr(space->name)) : "\"?\"",
 							   quote_identifier(NameStr(class->name))));
-}
-
-/*
- * the snapshot's files of this database, as OidPair of relfilenumber and tablespace; NULL means all
- * files
- */
-static HTAB *
-wanted_files(const NamesTask *task)
-{
-	char		path[MAXPGPATH];
-	struct sf_header header;
-	struct sf_segment segment;
-	HTAB	   *files;
-	uint8	   *data;
-	size_t		size;
-	size_t		at = 0;
-
-	if (!task->of_snapshot)
-		return NULL;
-	snprintf(path, sizeof(path), "%s.snapshot.%d", RESIDENCY_TEMP_PREFIX, (int) task->asker);
-	data = (uint8 *) read_whole_file(path, &size);
-	if (data == NULL || sf_check(data, size, &header, check_for_interrupts) != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_QUERY_CANCELED),
-				 errmsg("the snapshot that needs the names was abandoned")));
-	files = oid_table("residency files", sizeof(OidPair));
-	while (sf_next_segment(data, &header, &at, &segment))
-		if (segment.database == task->database || segment.database == InvalidOid)
-		{
-			/* a relfilenumber that exists in two tablespaces names both relations */
-			OidPair    *pair = hash_search(files, &segment.relfilenumber, HASH_ENTER, NULL);
-
-			pair->to = segment.tablespace;
-		}
-	pfree(data);
-	return files;
 }
 
 /* finds the partitioned tables above a table; returns their number */
@@ -280,21 +247,27 @@ put_class(StringInfo out, const Catalogs *c, const Class *class)
 	names_put_relation(out, &r);
 }
 
-/* sets the name of this database; returns the reason why its relations cannot be named, or NULL */
+/* datconnlimit of a database whose DROP was interrupted */
+#define CONNLIMIT_INVALID (-2)
+
+/* sets the name of a database; returns the reason why its relations cannot be named, or NULL */
 static const char *
-database_name(char **name)
+database_problem(Oid database, char **name)
 {
-	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
 	Form_pg_database form;
-	bool		closed;
+	const char *problem = NULL;
 
 	if (!HeapTupleIsValid(tuple))
 		return "the database was dropped";
 	form = (Form_pg_database) GETSTRUCT(tuple);
 	*name = names_utf8(NameStr(form->datname));
-	closed = !form->datallowconn;
+	if (form->datconnlimit == CONNLIMIT_INVALID)
+		problem = "the drop of the database was interrupted";
+	else if (!form->datallowconn)
+		problem = "the database does not accept connections";
 	ReleaseSysCache(tuple);
-	return closed ? "the database does not accept connections" : NULL;
+	return problem;
 }
 
 static void
@@ -306,9 +279,8 @@ gather_here(const NamesTask *task, StringInfo out)
 	Catalogs c = {oid_table("residency classes", sizeof(Class)),
 				  oid_table("residency schemas", sizeof(NamedSpace)),
 				  oid_table("residency partitions", sizeof(OidPair))};
-	HTAB	   *files = wanted_files(task);
 	char	   *name = "";
-	const char *problem = database_name(&name);
+	const char *problem = database_problem(MyDatabaseId, &name);
 	HASH_SEQ_STATUS all;
 	Class	   *class;
 
@@ -331,11 +303,9 @@ gather_here(const NamesTask *task, StringInfo out)
 		hash_seq_init(&all, c.classes);
 		while ((class = hash_seq_search(&all)) != NULL)
 		{
-			if (class->relfilenumber == 0 ||
-				(class->shared ? !task->with_shared :
-								 problem != NULL || !OidIsValid(task->database)))
-				continue;
-			if (files == NULL || hash_search(files, &class->relfilenumber, HASH_FIND, NULL) != NULL)
+			if (class->relfilenumber != 0 &&
+				(class->shared ? task->with_shared :
+								 problem == NULL && OidIsValid(task->database)))
 				put_class(out, &c, class);
 		}
 	}
@@ -374,7 +344,6 @@ pg_residency_names_main(Datum unused)
 
 	listen_to_signals();
 	memcpy(&task, MyBgworkerEntry->bgw_extra, sizeof(task));
-	/* a database that does not accept connections is only read for the reason */
 	connect_to_database(task.database);
 	MemoryContextSwitchTo(TopMemoryContext);
 	initStringInfo(&answer);
@@ -416,16 +385,80 @@ start_worker(const NamesTask *task, int patience)
 	return handle;
 }
 
+/* copies the names of a database that cannot be read now from an earlier names file */
+static void
+carry_over(const Names *former, Oid database, StringInfo out)
+{
+	for (int i = 0; i < former->count; i++)
+		if (former->list[i].kind != KIND_DATABASE && former->list[i].database == database)
+			names_put_relation(out, &former->list[i]);
+}
+
+/* the names to collect, and those collected so far */
+typedef struct Gathering
+{
+	HTAB	   *files;			/* FileOf: only the names of these; NULL: all */
+	const Names *former;		/* for databases that cannot be read now, or NULL */
+	StringInfoData body;		/* of a names file */
+} Gathering;
+
+/* a file of a relation; those in two tablespaces with the same number are one */
+typedef struct FileOf
+{
+	Oid			database;
+	RelFileNumber relfilenumber;
+} FileOf;
+
+/* adds what a database's worker, or gather(), has collected */
+static void
+add_names(Gathering *g, const char *body, size_t size)
+{
+	MemoryContext context =
+		AllocSetContextCreate(CurrentMemoryContext, "residency answer", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext before = MemoryContextSwitchTo(context);
+	Names	   *names = g->files != NULL ? names_parse(body, size) : NULL;
+
+	if (names == NULL)
+		appendBinaryStringInfo(&g->body, body, (int) size);
+	for (int i = 0; names != NULL && i < names->count; i++)
+	{
+		const NamedRelation *r = &names->list[i];
+		FileOf		file = {r->database, r->relfilenumber};
+
+		if (r->kind == KIND_DATABASE)
+			names_put_database(&g->body, r->database, r->name, r->problem);
+		else if (hash_search(g->files, &file, HASH_FIND, NULL) != NULL)
+			names_put_relation(&g->body, r);
+	}
+	MemoryContextSwitchTo(before);
+	MemoryContextDelete(context);
+}
+
+static void
+put_problem(Gathering *g, Oid database, const char *problem)
+{
+	names_put_database(&g->body, database, "", problem);
+	if (g->former != NULL)
+		carry_over(g->former, database, &g->body);
+}
+
+/* a worker that collects the names of a database; without a handle: none */
+typedef struct Asked
+{
+	NamesTask	task;
+	BackgroundWorkerHandle *handle;
+	int64		until;			/* milliseconds, for its answer */
+} Asked;
+
 /* whether the worker ended within PATIENCE */
 static bool
-wait_for_worker(BackgroundWorkerHandle *handle)
+wait_for_worker(const Asked *asked)
 {
-	int64		until = patience_until(PATIENCE);
 	pid_t		pid;
 
-	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
+	while (GetBackgroundWorkerPid(asked->handle, &pid) != BGWH_STOPPED)
 	{
-		if (patience_is_over(until))
+		if (patience_is_over(asked->until))
 			return false;
 		sleep_or_wake(100000, compat_wait_event("ResidencyNames"));
 		CHECK_FOR_INTERRUPTS();
@@ -433,38 +466,35 @@ wait_for_worker(BackgroundWorkerHandle *handle)
 	return true;
 }
 
-/* collects another database's names by a worker; returns the reason of a failure, or NULL */
+/* adds the worker's answer; returns the reason of a failure, or NULL */
 static const char *
-ask_worker(const NamesTask *task, int patience, StringInfo out)
+take_answer(const Asked *asked, Gathering *g)
 {
-	BackgroundWorkerHandle *volatile handle = NULL;
-	const char *volatile problem = NULL;
 	char		path[MAXPGPATH];
 	char	   *answer;
 	size_t		size;
 
-	answer_path(task, path);
-	PG_TRY();
-	{
-		handle = start_worker(task, patience);
-		if (handle == NULL)
-			problem = NO_WORKER;
-		else if (!wait_for_worker(handle))
-			problem = "the worker timed out";
-		else if ((answer = names_read_body(path, &size)) == NULL)
-			problem = "the worker failed; see the server log";
-		else
-			appendBinaryStringInfo(out, answer, (int) size);
-	}
-	PG_FINALLY();
-	{
-		/* this has no effect on a worker that has ended */
-		if (handle != NULL)
-			TerminateBackgroundWorker(handle);
-		unlink(path);
-	}
-	PG_END_TRY();
-	return problem;
+	answer_path(&asked->task, path);
+	if (!wait_for_worker(asked))
+		return "the worker timed out";
+	if ((answer = names_read_body(path, &size)) == NULL)
+		return "the worker failed; see the server log";
+	add_names(g, answer, size);
+	return NULL;
+}
+
+static void
+end_worker(Asked *asked)
+{
+	char		path[MAXPGPATH];
+
+	if (asked->handle == NULL)
+		return;
+	answer_path(&asked->task, path);
+	/* this has no effect on a worker that has ended */
+	TerminateBackgroundWorker(asked->handle);
+	unlink(path);
+	asked->handle = NULL;
 }
 
 /* removes answers for killed processes */
@@ -487,73 +517,95 @@ remove_leftovers(void)
 	FreeDir(d);
 }
 
-/* copies the names of a database that cannot be read now from an earlier names file */
 static void
-carry_over(const Names *former, Oid database, StringInfo out)
+finish_worker(Asked *asked, Gathering *g)
 {
-	for (int i = 0; i < former->count; i++)
-		if (former->list[i].kind != KIND_DATABASE && former->list[i].database == database)
-			names_put_relation(out, &former->list[i]);
+	const char *problem;
+
+	if (asked->handle == NULL)
+		return;
+	problem = take_answer(asked, g);
+	end_worker(asked);
+	if (problem != NULL)
+		put_problem(g, asked->task.database, problem);
 }
 
-/* collects the names of the databases, one after another; the caller holds LOCK_NAMES */
+/*
+ * Collects the names of other databases by workers, at most `most` at a time: the wait is for the
+ * worker that was started first.
+ */
 static void
-gather_all(const Oid *databases, int count, bool of_snapshot, const Names *former, StringInfo out)
+ask_workers(Gathering *g, const NamesTask *tasks, int count, int most, Asked *asked)
 {
-	bool		shared = false;
 	int			patience = SLOT_PATIENCE;
 
-	for (int i = 0; i < count; i++)
-		shared |= databases[i] == InvalidOid;
-	remove_leftovers();
-	/*
-	 * The shared catalogs are readable in every database: in the current one, or else in the first
-	 * whose worker succeeds.
-	 */
-	if (shared && OidIsValid(MyDatabaseId))
+	for (int i = 0; i < count + most; i++)
 	{
-		NamesTask	task = {.asker = MyProcPid, .with_shared = true, .of_snapshot = of_snapshot};
+		Asked	   *next = &asked[i % most];
 
-		gather(&task, out);
-		shared = false;
+		finish_worker(next, g);
+		if (i >= count)
+			continue;
+		next->task = tasks[i];
+		next->until = patience_until(PATIENCE);
+		next->handle = start_worker(&tasks[i], patience);
+		if (next->handle != NULL)
+			continue;
+		put_problem(g, tasks[i].database, "out of background worker slots");
+		/* the next database will not find a free slot either */
+		patience = 0;
 	}
+}
+
+/* collects the names of the databases; the caller holds LOCK_NAMES */
+static void
+gather_all(Gathering *g, const Oid *databases, int count)
+{
+	StringInfoData here;
+	NamesTask  *tasks = palloc(Max(count, 1) * sizeof(NamesTask));
+	int			ntasks = 0;
+	/* the others are for parallel queries, and other extensions */
+	int			most = Max(Min(MOST_WORKERS, max_worker_processes / WORKERS_SHARE), 1);
+	Asked	   *asked = palloc0(most * sizeof(Asked));
+
+	remove_leftovers();
+	initStringInfo(&here);
 	for (int i = 0; i < count; i++)
 	{
 		NamesTask task = {.database = databases[i],
 						  .asker = MyProcPid,
-						  .with_shared = shared,
-						  .of_snapshot = of_snapshot};
+						  .with_shared = !OidIsValid(databases[i])};
 		const char *problem;
+		char	   *name = "";
 
-		CHECK_FOR_INTERRUPTS();
-		if (databases[i] == InvalidOid)
-			continue;
-		if (databases[i] == MyDatabaseId)
-		{
-			gather(&task, out);
-			continue;
-		}
-		problem = ask_worker(&task, patience, out);
-		/* the next database will not find a free slot either */
-		if (problem != NULL && strcmp(problem, NO_WORKER) == 0)
-			patience = 0;
-		if (problem == NULL)
-		{
-			shared = false;
-			continue;
-		}
-		names_put_database(out, databases[i], "", problem);
-		if (former != NULL)
-			carry_over(former, databases[i], out);
+		/* the shared catalogs are readable in every database */
+		if (task.with_shared || task.database == MyDatabaseId)
+			gather(&task, &here);
+		/* a worker could not connect, and would write that to the server log */
+		else if ((problem = database_problem(task.database, &name)) != NULL)
+			names_put_database(&g->body, task.database, name, problem);
+		else
+			tasks[ntasks++] = task;
 	}
+	add_names(g, here.data, here.len);
+	PG_TRY();
+	{
+		ask_workers(g, tasks, ntasks, most, asked);
+	}
+	PG_FINALLY();
+	{
+		for (int i = 0; i < most; i++)
+			end_worker(&asked[i]);
+	}
+	PG_END_TRY();
 }
 
 /*
  * the same under the lock: only one process of a cluster may occupy background worker slots for
  * this
  */
-static void gather_locked(const Oid *databases, int count, bool of_snapshot, const Names *former,
-						  StringInfo out)
+static void
+gather_locked(Gathering *g, const Oid *databases, int count)
 {
 	int			lock = residency_lock(LOCK_NAMES, 0, GATHER_PATIENCE);
 
@@ -564,7 +616,7 @@ static void gather_locked(const Oid *databases, int count, bool of_snapshot, con
 				 errhint("Try again when that session has finished.")));
 	PG_TRY();
 	{
-		gather_all(databases, count, of_snapshot, former, out);
+		gather_all(g, databases, count);
 	}
 	PG_FINALLY();
 	{
@@ -587,9 +639,12 @@ add_database(Oid **databases, int *count, int *room, Oid database)
 void
 names_take(const char *snapshot_path, const char *path, const char *former_path)
 {
+	HASHCTL		ctl = {.keysize = sizeof(FileOf), .entrysize = sizeof(FileOf),
+					   .hcxt = CurrentMemoryContext};
+	Gathering	g = {.files = hash_create("residency files", 1024, &ctl,
+										  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT)};
 	struct sf_header header;
 	struct sf_segment segment;
-	StringInfoData body;
 	int			room = 16;
 	int			count = 0;
 	Oid		   *databases = palloc(room * sizeof(Oid));
@@ -603,22 +658,27 @@ names_take(const char *snapshot_path, const char *path, const char *former_path)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("could not use file \"%s\": it was removed or changed", snapshot_path)));
 	while (sf_next_segment(data, &header, &at, &segment))
+	{
+		FileOf		file = {segment.database, segment.relfilenumber};
+
 		add_database(&databases, &count, &room, segment.database);
+		hash_search(g.files, &file, HASH_ENTER, NULL);
+	}
 	pfree(data);
-	initStringInfo(&body);
-	gather_locked(databases, count, true, former_path != NULL ? names_read(former_path) : NULL,
-				  &body);
+	g.former = former_path != NULL ? names_read(former_path) : NULL;
+	initStringInfo(&g.body);
+	gather_locked(&g, databases, count);
 	/* the caller renames the file, and syncs it then */
-	names_write(&body, psprintf("%s.new", path), path);
-	pfree(body.data);
+	names_write(&g.body, psprintf("%s.new", path), path);
+	pfree(g.body.data);
 }
 
 Names *
 names_now(const Oid *databases, int count)
 {
-	StringInfoData body;
+	Gathering	g = {0};
 
-	initStringInfo(&body);
-	gather_locked(databases, count, false, NULL, &body);
-	return names_parse(body.data, body.len);
+	initStringInfo(&g.body);
+	gather_locked(&g, databases, count);
+	return names_parse(g.body.data, g.body.len);
 }

@@ -2,7 +2,8 @@
  * names_gather.h - collects the names of relations from the databases
  *
  * Only a process connected to a database can read its catalogs, so a short worker runs in each
- * database in turn, on a standby too.  A database that cannot be read is listed with its problem.
+ * other database than the caller's, a few at a time, on a standby too.  A database that cannot be
+ * read is listed with its problem.
  */
 #ifndef RESIDENCY_NAMES_GATHER_H
 #define RESIDENCY_NAMES_GATHER_H

@@ -192,7 +192,7 @@ DECLARE
 BEGIN
     EXECUTE format('CREATE EXTENSION pg_residency SCHEMA %I', schema);
     INSERT INTO trap.found SELECT schema, 'CREATE EXTENSION', s FROM trap.sprung() s;
-    calls := (SELECT array_agg(c.call ORDER BY c.number) FROM trap.calls c) || format('SELECT pg_catalog.count(*) FROM %I.residency_relations', schema) || format('SELECT pg_catalog.count(*) FROM %I.residency_jobs', schema);
+    calls := (SELECT array_agg(c.call ORDER BY c.number) FROM trap.calls c) || format('SELECT pg_catalog.count(*) FROM %I.residency_relations', schema) || format('SELECT pg_catalog.count(*) FROM %I.residency_server', schema) || format('SELECT pg_catalog.count(*) FROM %I.residency_jobs', schema);
     WHILE i <= cardinality(calls) LOOP
         BEGIN
             PERFORM set_config('search_path', format('%I, pg_catalog, pg_temp', schema), true);

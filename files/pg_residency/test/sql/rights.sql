@@ -51,6 +51,7 @@ SELECT pg_temp_buffers_dirty('pg_class');
 
 SELECT * FROM residency_segments();
 SELECT * FROM residency_relations;
+SELECT * FROM residency_server;
 SELECT * FROM residency_jobs;
 SELECT * FROM residency_snapshots();
 SELECT residency_snapshot('mine');
@@ -62,6 +63,7 @@ SELECT residency_drop_snapshot('restore');
 SET ROLE regress_residency_monitor;
 SELECT count(*) > 0 AS sees FROM residency_segments();
 SELECT count(*) > 0 AS sees FROM residency_relations;
+SELECT count(*) > 0 AS sees, bool_or(database <> current_database() AND relation IS NOT NULL) AS names FROM residency_server;
 SELECT count(*) > 0 AS sees FROM residency_jobs;
 SELECT count(*) > 0 AS sees FROM residency_snapshots();
 SELECT residency_snapshot('mine');

@@ -75,6 +75,9 @@ is($standby->safe_psql('postgres', "SELECT state, wanted = resident + over_budge
 is($standby->safe_psql('postgres', "SELECT reason FROM residency_job_segments($job) WHERE relfilenumber = $unlogged AND fork = 'main'"),
 	'unlogged relations have no data on a standby', 'they are left out, and that is said');
 is($standby->safe_psql('postgres', "SELECT residency_drop_snapshot('own')"), '1', 'a snapshot is dropped on a standby');
+is($standby->safe_psql('postgres', "SELECT schema, size_bytes >= $blocks * 8192, page_cache_percent > 0, problem FROM residency_server WHERE database = 'postgres' AND relation = 'wide'"),
+	'public|t|t|', 'a standby shows what both caches hold');
+is($standby->safe_psql('postgres', "SELECT count(*) FROM residency_server WHERE database = 'template1' AND relation = 'pg_class'"), '1', 'of other databases too');
 
 # replication continues while a job runs
 $job = $standby->safe_psql('postgres', "SELECT residency_evict('wide'); SELECT residency_restore_start('of_primary', '{\"rate\": 1000000}')");

@@ -67,8 +67,20 @@ my ($rc, $out, $err) = $node->psql('postgres', "SELECT generation FROM residency
 like($err, qr/WARNING:  could not read the relation names of database "\w+": out of background worker slots/, 'a snapshot without workers warns');
 is($node->safe_psql('postgres', "SELECT count(*) FROM residency_snapshot_names('encodings') n, pg_database d WHERE d.oid = n.database AND n.name = 'public.plain' AND d.datname IN ('win', 'euc')"),
 	'2', 'and has the names that the last one had');
+is($node->safe_psql('postgres', "SELECT count(relation), count(*) > 200, min(problem) FROM residency_server WHERE database = 'win'"),
+	'0|t|out of background worker slots', 'the files of a database that was not read are shown without names');
+is($node->safe_psql('postgres', "SELECT count(*) FROM residency_server WHERE database = 'postgres' AND relation = 'large'"), '1', 'beside the names of this one');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->restart;
+
+# --- what an interrupted DROP DATABASE leaves takes no connections, and is not tried
+$node->safe_psql('postgres', "CREATE DATABASE left_over; UPDATE pg_database SET datconnlimit = -2 WHERE datname = 'left_over'");
+my $at = -s $node->logfile;
+$node->safe_psql('postgres', "SELECT residency_snapshot('encodings', 1)");
+is($node->safe_psql('postgres', "SELECT problem FROM residency_snapshot_names('encodings') WHERE kind = 'database' AND name = 'left_over'"),
+	'the drop of the database was interrupted', 'a database that is left over is named, with the reason');
+unlike(substr(slurp_file($node->logfile), $at), qr/FATAL/, 'and the log has no error');
+$node->safe_psql('postgres', 'DROP DATABASE left_over');
 
 # --- files: an unreadable one hides no other, and no generation is judged or removed without it
 $node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('unread', 1)");
