@@ -69,6 +69,14 @@ def test_an_event_trigger_whose_function_names_no_schema(cluster, as_postgres, l
     assert done["changed"] and not done.get("failed"), done["msg"]
 
 
+def test_a_database_that_is_left_over(cluster, as_postgres, login, other):
+    """An interrupted DROP DATABASE leaves one that takes no connections. All databases are those that do."""
+    cluster.sql("UPDATE pg_database SET datconnlimit = -2 WHERE datname = 'other'")
+    [result] = as_postgres(task(EXTENSION, databases=["all"], check=True, **login))
+    assert not result.get("failed"), result["msg"]
+    assert "other" not in [row["database"] for row in result["databases"]]
+
+
 def test_a_name_that_is_taken(cluster, as_postgres, login, other):
     """Nothing is changed, and nothing is called changed."""
     cluster.sql("CREATE VIEW residency_relations AS SELECT 1", other)
