@@ -65,8 +65,8 @@ def check(
 ) -> Dict[str, Any]:
     """The result of residency_snapshot in check mode. Raise ResidencyError if the host cannot be restarted.
 
-    ``answer`` is _restart_info's; ``wanted`` has snapshot, min_residency (percent), min_free and max_lag (sizes) and replaced: the values of REPLACED, "" if the
-    role's own are in effect. ``database`` is the one that has been logged in to.
+    ``answer`` is _restart_info's; ``wanted`` has snapshot, min_residency (percent), min_free and max_lag (sizes) and replaced: the values of REPLACED,
+    "" if the role's own are in effect. ``database`` is the one that has been logged in to.
     """
     for name, other in REPLACED.items():
         if wanted["replaced"].get(name, "") != "":

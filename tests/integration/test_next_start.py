@@ -169,6 +169,25 @@ def starts(one):
         shutil.rmtree(folder)
 
 
+def test_what_a_standby_has_replayed_it_does_not_replay_again(fleet, clusters):
+    """It would begin at the primary's last checkpoint, while it is closed."""
+    primary, standby = clusters["db1"], clusters["db2"]
+    primary.sql("CHECKPOINT")
+    primary.sql("CREATE TABLE since AS SELECT repeat('x', 1000) AS x FROM generate_series(1, 10000)")
+    written, begins = primary.sql("SELECT pg_current_wal_lsn()"), os.path.getsize(standby.log)
+    try:
+        output, status = fleet.run("-e", "cache_restart_max_lag=1MB", "--check")
+        assert status == 0 and re.search(r"db2 would replay .* MB again after a restart: before that, a checkpoint is run on the primary\.", output), output
+        output, status = fleet.run("--limit", "db2")
+        assert status == 0, output
+    finally:
+        primary.sql("DROP TABLE since")
+    with open(standby.log) as file:
+        file.seek(begins)
+        [redo] = re.findall("redo starts at ([0-9A-F/]+)", file.read())
+    assert primary.sql("SELECT '%s'::pg_lsn >= '%s'::pg_lsn" % (redo, written)) == "t"
+
+
 def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):
     broken = fleet.write("broken.yml", """
 - name: Break it between stop and start
