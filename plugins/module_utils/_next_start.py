@@ -40,6 +40,7 @@ _NOT_LESS = {
 }
 _PREFIX = re.compile(r"\S+ \S+ \S+ \[\d+\] \S+?: +")  # of the server's log lines before the configuration is read
 _MOST = 300  # characters of a text of the server's
+_OF_SSL = ("ssl_cert_file", "ssl_key_file", "ssl_ca_file", "ssl_crl_file", "ssl_crl_dir", "ssl_dh_params_file")
 _SOCKET_PATH = 107  # bytes, UNIXSOCK_PATH_BUFLEN less its end
 
 
@@ -92,6 +93,9 @@ class Files:
                 with suppress(FileNotFoundError):
                     shutil.copyfile(os.path.join(self.data_directory, file), os.path.join(folder, file))
             here = ["-c", "data_directory=" + folder]
+            for one in _OF_SSL if self.setting("ssl") == "on" else ():
+                if self.setting(one):  # in the data directory, if it is relative
+                    here += ["-c", "%s=%s" % (one, os.path.join(self.data_directory, self.setting(one)))]
             english = ["-c", "lc_messages=C", "-c", "log_line_prefix=", "-c", "log_destination=stderr"]
             return self.call(os.path.basename(self._program), *self._arguments, *here, *english, "-C", name)
 

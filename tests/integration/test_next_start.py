@@ -257,14 +257,16 @@ def test_siblings(fleet, clusters, machine, name, text, message):
 
 @thorough
 def test_what_keeps_no_server_from_starting(fleet, clusters):
-    """No map file, faults in an hba_file that is left, and huge pages that a reboot brings."""
+    """No map file, faults in an hba_file that is left, a certificate in the data directory, and huge pages that a reboot brings."""
     one = clusters["db2"]
+    run("openssl", "req", "-new", "-x509", "-nodes", "-subj", "/CN=db2", "-keyout", one.data + "/own.key", "-out", one.data + "/own.crt", user="postgres")
     other, maps = one.data + "/other_hba.conf", one.data + "/pg_ident.conf"
     shutil.copy(one.data + "/pg_hba.conf", other)
     shutil.chown(other, "postgres", "postgres")
     os.rename(maps, maps + ".away")
     try:
-        with added(one, HBA, "local all all nonsense"), added(one, CONF, "hba_file = '%s'\nhuge_pages = on\nshared_buffers = 9GB" % other):
+        with added(one, HBA, "local all all nonsense"), added(
+                one, CONF, "hba_file = '%s'\nhuge_pages = on\nshared_buffers = 9GB\nssl = on\nssl_cert_file = own.crt\nssl_key_file = own.key" % other):
             output, status = fleet.run("--check", cache_restart_what="host")
     finally:
         os.rename(maps + ".away", maps)
