@@ -266,7 +266,7 @@ def test_what_keeps_no_server_from_starting(fleet, clusters):
     os.rename(maps, maps + ".away")
     try:
         with added(one, HBA, "local all all nonsense"), added(
-                one, CONF, "hba_file = '%s'\nhuge_pages = on\nshared_buffers = 9GB\nssl = on\nssl_cert_file = own.crt\nssl_key_file = own.key" % other):
+                one, CONF, "hba_file = '%s'\nhuge_pages = on\nshared_buffers = 9GB\nssl = on\nssl_cert_file = 'own.crt'\nssl_key_file = 'own.key'" % other):
             output, status = fleet.run("--check", cache_restart_what="host")
     finally:
         os.rename(maps + ".away", maps)
