@@ -314,9 +314,12 @@ finish_oldest(struct pc_flight *flight)
 
 	pass_idle(flight);
 	loader = r->file->loader;
-	/* in the idle class a request may wait for seconds, in which the load has to be stoppable */
+	/*
+	 * In the idle class a request may wait for seconds, in which the load has to be stoppable, from
+	 * the moment on in which another process begins to use the device.
+	 */
 	if (loader->window->blocks_in_kernel && !r->file->read_ahead && is_fast(flight) &&
-		!may_starve(flight, r) && !loader->wait(loader->arg, 0))
+		!r->idle && !loader->wait(loader->arg, 0))
 		await_in_kernel(flight, r, vec);
 	else
 		awaited = await_by_looking(flight, r, vec);
@@ -492,7 +495,6 @@ populate(struct pc_flight *flight, struct pc_file *file, bool ahead)
 {
 	const struct pc_loader *loader = file->loader;
 	int64_t		begin = pc_now();
-	int			former;
 	void *addr = mmap(NULL, LARGE_BYTES, PROT_READ, MAP_SHARED, file->fd,
 					  (off_t) file->large_from * loader->block_size);
 	bool		done;
@@ -502,11 +504,13 @@ populate(struct pc_flight *flight, struct pc_file *file, bool ahead)
 	posix_fadvise(file->fd, 0, 0, POSIX_FADV_NORMAL);
 	file->read_ahead |= ahead;
 	tell_blocked(loader, true);
-	former = pc_lower_for_requests(&flight->sharing, file->fd, loader->window->idle, LARGE_BYTES);
+	/*
+	 * With the caller's own priority, because the caller cannot be stopped meanwhile: no other
+	 * process used the device a moment ago.
+	 */
 	done = madvise(addr, LARGE_BYTES, MADV_HUGEPAGE) == 0 &&
 		   (ahead || madvise(addr, LARGE_BYTES, MADV_RANDOM) == 0) &&
 		   madvise(addr, LARGE_BYTES, MADV_POPULATE_READ) == 0;
-	pc_priority_restore(former);
 	tell_blocked(loader, false);
 	pc_note_arrival(&flight->sharing, begin, done ? LARGE_BYTES : 0, pc_now());
 	munmap(addr, LARGE_BYTES);

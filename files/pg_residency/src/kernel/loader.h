@@ -54,7 +54,8 @@ struct pc_window
 
 	/*
 	 * Whether requests are sent in the idle class where the scheduler honours it, so that those of
-	 * other processes go first.  See PC_FLOOR.
+	 * other processes go first.  See PC_FLOOR.  The kernel never blocks the caller for such a
+	 * request, which may take seconds; a large folio keeps the caller's priority.
 	 */
 	bool		idle;
 };

@@ -106,7 +106,7 @@ for my $load (q(SELECT sum(rel_os_pages) > 0 FROM pgfadvise_willneed('wide')), "
 	is(`ionice -p $session->{pid}`, $own, 'the session has its own priority afterwards');
 	ask($session, 'SET statement_timeout = 0');
 	begin($session, $load);
-	until_true('its requests are in the idle class', sub { `ionice -p $session->{pid}` =~ /idle/ });
+	until_true('it is under way', sub { cached($node, 'wide') > 300 });
 	$node->safe_psql('postgres', "SELECT pg_cancel_backend($session->{pid})");
 	like(answer($session), qr/canceling statement/, 'it ends by a cancel');
 	is(`ionice -p $session->{pid}`, $own, 'the session has its own priority afterwards');
@@ -168,20 +168,31 @@ SKIP:
 }
 
 # --- beside many direct readers, who keep requests of the idle class waiting for up to 10 s, the load can be stopped at any time
+my $direct = "$directory/priority/direct";
+system_or_bail('dd', 'if=/dev/zero', "of=$direct", 'bs=1M', 'count=64', 'status=none');
+
+sub readers
 {
-	my $file = "$directory/priority/direct";
-	system_or_bail('dd', 'if=/dev/zero', "of=$file", 'bs=1M', 'count=64', 'status=none');
-	make_cold();
-	my @readers = map {
+	return map {
 		my $pid = fork // die "fork: $!";
-		exec('sh', '-c', "trap 'kill \$! 2>/dev/null; exit' TERM; while :; do dd if=$file of=/dev/null bs=8k iflag=direct status=none & wait; done")
+		exec('sh', '-c', "trap 'kill \$! 2>/dev/null; exit' TERM; while :; do dd if=$direct of=/dev/null bs=8k iflag=direct status=none & wait; done")
 		  if $pid == 0;
 		$pid
 	} 1 .. 192;
-	$job = start_restore($node, 'warm', "{\"segments\": [$segment]}");
+}
+for my $first (qw(readers restore))
+{
+	make_cold();
+	my @readers = $first eq 'readers' ? readers() : ();
+	$job = start_restore($node, 'warm', "{\"segments\": [$segment]" . ($first eq 'restore' ? ', "rate": 16000000}' : '}'));
 	wait_for_job($node, $job, "'running'");
 	my $pid = job($node, $job, 'pid');
 	my ($seen, $stuck) = (0, 0);
+	if ($first eq 'restore')
+	{
+		until_true('the restore is alone', sub { job($node, $job, 'loaded') > 256 });
+		@readers = readers();
+	}
 	usleep(2_500_000);    # a request that was dropped would be read by now
 	for (1 .. 100)
 	{
@@ -195,7 +206,7 @@ SKIP:
 	wait_for_job($node, $job);
 	kill 'TERM', @readers;
 	waitpid($_, 0) for @readers;
-	like(job($node, $job, 'state'), qr/^(?:canceled|done)$/, 'a restore beside 192 readers can be canceled');
+	like(job($node, $job, 'state'), qr/^(?:canceled|done)$/, "a restore beside 192 readers can be canceled, first the $first");
 	cmp_ok($stuck, '<', 0.5 * $seen, 'it does not sleep uninterruptibly for a request that others keep waiting') or diag("$stuck of $seen, class $class");
 }
 

@@ -364,7 +364,10 @@ test_stacked_devices(void **state)
 	assert_int_equal(system(command), 0);
 }
 
-/* requests alone are in the idle class, and only where a scheduler orders by class */
+/*
+ * requests alone are in the idle class, and only where a scheduler orders by class; large folios,
+ * for which the thread is blocked, are not
+ */
 static void
 test_load_in_the_idle_class(void **state)
 {
@@ -380,6 +383,9 @@ test_load_in_the_idle_class(void **state)
 	load(&pc_gentle, false, &flight);
 	assert_int_equal(flight.sharing.idle_bytes > 0, honoured);
 	assert_int_equal(flight.sharing.own_bytes > 0, !honoured);
+	own.large = PC_LARGE_NEVER;
+	load(&own, false, &flight);
+	assert_int_equal(flight.sharing.idle_bytes > 0, honoured);
 	if (honoured)
 		assert_in_range(idle_seen, 1, UINT32_MAX);
 	else
@@ -387,8 +393,7 @@ test_load_in_the_idle_class(void **state)
 
 	load(&pc_gentle, true, &flight);
 
-	/* one that is below its floor catches up, whether by single pages or by large folios */
-	own.large = PC_LARGE_ALWAYS;
+	/* one that is below its floor catches up */
 	owed = 16 * 1024 * 1024;
 	load(&own, false, &flight);
 	owed = 0;
