@@ -160,7 +160,8 @@ options:
     description:
       - Date and time with time zone, as in O(deadline), until which the job keeps in the page cache what it has restored. At most 7 days ahead.
       - The job maps the files, which many kernels spare when they reclaim memory, counts them every O(hold_interval) seconds, and brings back
-        what was reclaimed, within O(rate) and the free memory. While it holds, its state is C(holding). The module does not wait for that.
+        what was reclaimed, within O(rate) and the free memory. While it holds, its state is C(holding), and it takes one of the
+        server's C(max_worker_processes). The module does not wait for that.
       - Another restore ends the hold, and so do C(SELECT residency_cancel(job)) and M(pgfleet.cache.cache_evict). A relation that is evicted with
         C(residency_evict), dropped or truncated is no longer held.
       - The job is started even if everything is resident already, unless it is held that long already.

@@ -70,6 +70,8 @@ try_lock(int fd, ResidencyPlace which, int32 tag)
 		errno = save_errno;
 		ereport(ERROR,
 				(errcode_for_file_access(),
+				 save_errno == ENOSPC ?
+				 errmsg("could not write to file \"%s\": %m", LOCK_PATH) :
 				 errmsg("could not lock file \"%s\": %m", LOCK_PATH)));
 	}
 }
