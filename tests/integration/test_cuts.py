@@ -27,7 +27,7 @@ from playbook import Ansible
 from proxies import wait_until
 
 # At least as many as the playbook starts on two hosts, which is known only when it has run. Cuts beyond the last one are left out.
-TASKS = 160
+TASKS = 175
 
 
 def chosen():
