@@ -31,7 +31,7 @@ def ask(console, command, seconds):
     try:
         done = subprocess.run(
             [*console, "--command", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
-            universal_newlines=True)
+            check=False, universal_newlines=True)
     except subprocess.TimeoutExpired:
         return TIMED_OUT, "", ""
     except OSError as error:
