@@ -169,7 +169,12 @@ await_count($job);
 is(cached($node, 'held'), 0, 'and does not come back');
 cmp_ok(job($node, $job, 'reclaimed') - $before, '<', 100, 'nor is it counted as reclaimed');
 cmp_ok(cached($node, 'other'), '>', 0.9 * $blocks, 'the other table is still held');
-$node->safe_psql('postgres', "SELECT pgfadvise_dontneed('other')");
+# once more where the kernel was using some of the pages: like posix_fadvise, it does not try again
+for (1 .. 3)
+{
+	$node->safe_psql('postgres', "SELECT pgfadvise_dontneed('other')");
+	last if cached($node, 'other') == 0;
+}
 is(cached($node, 'other'), 0, "pgfincore's function evicts too");
 is(mapped($pid, path('other')), 0, 'with the same effect on the mapping');
 
