@@ -57,8 +57,7 @@ def table(result: Mapping[str, Any], host: str) -> List[str]:
         (load.number("blocks") or 0) * (load.number("schemas") or 0) * 8192))
     for one in every:
         lines += [printable("%s%s: %s." % ("" if one.certainty == "exact" else "* ", one.limit, remark)) for remark in one.remarks]
-    sentence = gain(every)
-    return lines + ([sentence] if sentence else [])
+    return lines + list(filter(None, [gain(every), small(every)]))
 
 
 def runs(result: Result) -> List[Run]:
@@ -93,6 +92,16 @@ def gain(every: List[Run]) -> str:
     if len(every) > 1 and last.riops is not None and last.rpiops is not None:
         text += "; with %s of page cache, %.0f counted and %.0f served" % (last.limit, last.riops, last.rpiops)
     return text + "."
+
+
+def small(every: List[Run]) -> str:
+    """A sentence if the run read less than half of the blocks that it touched, since shared_buffers had the others."""
+    if not every or every[0].riops is None or not every[0].touched or every[0].riops > every[0].touched / 2:
+        return ""
+    return (
+        "shared_buffers had %.0f %% of the blocks that the run touched, so these figures are of few reads: make the tables larger than shared_buffers with"
+        " cache_io_workload_scale or cache_io_workload_schemas." % (100 * (1 - every[0].riops / every[0].touched))
+    )
 
 
 def row(host: Mapping[str, Any], result: Result, check_mode: bool) -> Row:

@@ -40,6 +40,12 @@ def test_the_runs_of_a_host_side_by_side():
     )
 
 
+def test_tables_that_fit_into_shared_buffers():
+    lines = _physical_io.table(dict(RESULT, runs=[run("", 12000.0, 11000.0)]), "db1")
+    assert lines[-1].startswith("shared_buffers had 76 % of the blocks that the run touched")
+    assert "cache_io_workload_scale" in lines[-1]
+
+
 def test_rates_are_of_the_run():
     """And not of the window, which is as long as a busy controller makes it."""
     one = run("", 5000.0, 2500.0)
