@@ -212,10 +212,7 @@ void
 generation_empty(const Generation *g)
 {
 	remove_file(names_path(g));
-	if (truncate(snapshot_path(g), 0) != 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not truncate file \"%s\": %m", snapshot_path(g))));
+	write_whole_file(RESIDENCY_TEMP_PREFIX ".snapshot.empty", snapshot_path(g), "", 0);
 }
 
 void

@@ -32,7 +32,10 @@ extern void remember_dropped(const Generation *g);
 /* Removes a generation's file and its names file. */
 extern void generation_remove(const Generation *g);
 
-/* Frees the disk space of a generation, whose number remains in use until it is removed. */
+/*
+ * Frees the disk space of a generation, whose number remains in use until it is removed.  Its file
+ * is replaced by an empty one: who reads it has all of it, or finds no snapshot.
+ */
 extern void generation_empty(const Generation *g);
 
 /* Removes names files without a snapshot: their writer was killed between the two renames. */

@@ -45,7 +45,8 @@ snapshot_read(const Generation *g, ResidencySnapshot *snapshot)
 		snapshot->problem = psprintf("could not read the file: %s", strerror(error));
 		return true;
 	}
-	if (snapshot->data == NULL)
+	/* empty: dropped, see generation_empty() */
+	if (snapshot->data == NULL || snapshot->size == 0)
 		return false;
 	wrong = sf_read_header(snapshot->data, snapshot->size, &snapshot->header);
 	if (wrong == NULL)
