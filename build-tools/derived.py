@@ -24,6 +24,9 @@ WIDTH = 150
 # What the role cache_warmup gives the module itself; every other option of the module is a variable of the role.
 NOT_OF_THE_ROLE = ("name", "lease_file", "lease_id", "take_over", "job", "digest", "wait", "wait_sleep", "waited")
 
+# The first sentence of a module that is not in the README's table
+INTERNAL = "Internal. The playbooks and roles of this collection call it, and its options may change with every version."
+
 Options = Dict[str, Dict[str, Any]]
 
 
@@ -56,7 +59,7 @@ def derived() -> Iterator[Tuple[pathlib.Path, str]]:
         yield role / "README.md", between((role / "README.md").read_text(encoding="utf-8"), "<!-- %s -->", "variables", table(found))
     path = ROOT / "README.md"
     rows = ["| module | what it does |", "| --- | --- |"]
-    rows += ["| `%s` | %s |" % (name, markdown(found["short_description"])) for name, found in modules().items()]
+    rows += ["| `%s` | %s |" % (name, markdown(found["short_description"])) for name, found in modules().items() if found["description"][0] != INTERNAL]
     yield path, between(path.read_text(encoding="utf-8"), "<!-- %s -->", "modules", rows)
 
 

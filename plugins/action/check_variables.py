@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
+from ansible import context
 from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _variables
 
 
@@ -23,6 +25,9 @@ class ActionModule(ActionBase):
         del tmp  # deprecated, has no effect
         here = task_vars or {}
         found = _variables.faults(_variables.as_list(self._task.args["roles"]), list(map(str, here)), lambda name: self._templar.template(here[name]))
+        if "pgfleet_role" in here:  # in a playbook of this collection
+            host = here["hostvars"][here["inventory_hostname"]]
+            found = _variables.unread(host, load_extra_vars(self._loader), context.CLIARGS.get("become_user")) + found
         if found:
             result.update(failed=True, msg=" ".join([*found, "Nothing was changed."]))
         result["changed"] = False

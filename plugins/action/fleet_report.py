@@ -17,11 +17,11 @@ from ansible import constants, context
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible.utils.vars import load_extra_vars
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import (
     _cold_test_report,
     _command,
+    _lease,
     _physical_io,
     _results,
     _tables,
@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
         hosts_of_run = list(map(str, arguments["hosts"]))
         directory = str(arguments.get("directory", RESULTS) or "")
         if arguments.get("state") == "begun":
-            result.update(self._unread(variables["hostvars"]) or self._begun(hosts_of_run, directory))
+            result.update(self._begun(hosts_of_run))
             return result
         verdicts = _verdicts.verdicts(hosts_of_run, variables["hostvars"], arguments["playbook"])
         lines, odd = self._table(verdicts, variables)
@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
         written = {
             "schema": SCHEMA,
             "playbook": arguments["playbook"],
-            "started": arguments.get("started") or None,
+            "started": _lease.began(),
             "finished": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "check_mode": bool(self._task.check_mode),
             "counts": counts,
@@ -106,42 +106,13 @@ class ActionModule(ActionBase):
         )
         return result
 
-    def _begun(self, hosts: List[str], directory: str) -> Dict[str, Any]:
-        """Refuse a run without hosts, and one whose results would be lost. In check mode nothing of the directory stays."""
-        playbook = str(self._task.args["playbook"])
+    def _begun(self, hosts: List[str]) -> Dict[str, Any]:
+        playbook, target = str(self._task.args["playbook"]), str(self._task.args.get("target", ""))
         if playbook in NAMED and not boolean(self._task.args.get("named", True)):
             return {"failed": True, "msg": "%s %s: name its hosts with -e target=... Nothing was changed." % (playbook, NAMED[playbook])}
-        if not hosts or not str(self._task.args.get("target", playbook)).strip():  # to Ansible, no pattern is every host
-            return {"failed": True, "msg": "No host of this run is in '%s': set a group or hosts of the inventory with -e target=..." % printable(
-                self._task.args.get("target", ""))}
-        try:
-            if directory:
-                _results.prepare(directory, not self._task.check_mode)
-        except OSError as error:
-            return {"failed": True, "msg": "The results cannot be written: %s. Correct pgfleet_results; empty means no file. Nothing was changed."
-                    % printable(error)}
-        return {
-            "changed": False, "started": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "fact": _verdicts.RESULTS[playbook],
-        }
-
-    def _unread(self, hosts: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
-        """Refuse a variable of the inventory that only a play's keywords use, where Ansible does not evaluate variables of hosts; and a user to become
-        that would take the place of the one in each task."""
-        given = load_extra_vars(self._loader)
-        user = context.CLIARGS.get("become_user")
-        if user not in (None, "", "root"):
-            return {"failed": True, "msg": "--become-user %s would take root's place: leave it out. The owner of the cluster is pgfleet_become_user. Nothing"
-                    " was changed." % printable(user, 100)}
-        for host in hosts:
-            if "ansible_become_user" in hosts[host]:
-                return {"failed": True, "msg": "ansible_become_user is set (for %s), which takes the place of root and of pgfleet_become_user in every task:"
-                        " remove it. Nothing was changed." % printable(host)}
-            for name in _variables.KEYWORDS:
-                if name in hosts[host] and name not in given:
-                    return {"failed": True, "msg": "%s is set in the inventory (of %s), which a play does not see: give it with -e %s=..., or remove it."
-                            " Nothing was changed." % (name, printable(host), name)}
-        return {}
+        if not hosts or not target.strip():  # to Ansible, no pattern is every host
+            return {"failed": True, "msg": "No host of this run is in '%s': set a group or hosts of the inventory with -e target=..." % printable(target)}
+        return {"changed": False}
 
     def _table(self, hosts: Mapping[str, Mapping[str, Any]], variables: Mapping[str, Any]) -> Tuple[List[str], Dict[str, str]]:
         check_mode = bool(self._task.check_mode)

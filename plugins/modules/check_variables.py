@@ -11,6 +11,7 @@ module: check_variables
 short_description: Check the variables of a host before it is changed
 version_added: 0.2.0
 description:
+  - Internal. The playbooks and roles of this collection call it, and its options may change with every version.
   - The roles of this collection run it first. It checks what an argument specification cannot express, such as ranges, forms of values and task files
     on the controller, and refuses a variable whose name is similar to one of this collection and is none.
   - It also checks the argument specifications of O(roles), for a role that includes other roles later. Text, as C(-e name=value) gives, is valid if it

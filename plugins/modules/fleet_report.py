@@ -11,9 +11,10 @@ module: fleet_report
 short_description: Report and save the results of a run
 version_added: 0.2.0
 description:
-  - The playbooks of this collection run it first and last. First (O(state=begun)), it checks that the target has hosts and that the file can be written,
-    and returns when the run began. Last (O(state=ended)), it shows the table on the screen, returns it (RV(lines)), writes one JSON file for the run and sets
-    the custom stat C(pgfleet), which automation controllers store with the job.
+  - Internal. The playbooks and roles of this collection call it, and its options may change with every version.
+  - The playbooks of this collection run it first and last. First (O(state=begun)), it checks that the target has hosts. Last (O(state=ended)), it shows the
+    table on the screen, returns it (RV(lines)), writes one JSON file for the run and sets the custom stat C(pgfleet), which automation controllers store
+    with the job.
   - A host has failed if its result does not have the types documented for its role or module. This does not affect the rows of other hosts.
   - Runs on the controller only.
 author:
@@ -62,11 +63,6 @@ options:
         table says so.
     type: bool
     default: false
-  started:
-    description:
-      - Start time of the run in UTC, as RV(started) of O(state=begun).
-    type: str
-    default: ""
 attributes:
   check_mode:
     support: full
@@ -88,16 +84,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-fact:
-  description: Name of the fact with the result of the playbook's role.
-  returned: when O(state=begun)
-  type: str
-  sample: cache_warmup_result
-started:
-  description: The time in UTC.
-  returned: when O(state=begun)
-  type: str
-  sample: "2026-11-22T03:45:01Z"
 lines:
   description: The table, the hosts that have failed, and the path of the file.
   returned: when O(state=ended)

@@ -11,6 +11,7 @@ module: host_record
 short_description: Read and write a host's record of unfinished work and its lease
 version_added: 0.3.0
 description:
+  - Internal. The playbooks and roles of this collection call it, and its options may change with every version.
   - Reads and writes the record of a host (the unfinished work and the debt of a rolling restart, a cold test or a play) and the lease of the current
     run. It does not need PostgreSQL.
   - Each is a JSON file in O(directory), replaced as a whole and synced. Only the run that holds the lease may write the record, and an event that the

@@ -11,6 +11,7 @@ module: restart_info
 short_description: Read the state of a host of a rolling restart
 version_added: 1.0.0
 description:
+  - Internal. The playbooks and roles of this collection call it, and its options may change with every version.
   - Reads the server's role, process and WAL position, the host's record of unfinished work and its lease at once. It can wait for a restarted server,
     or for a standby that has to catch up.
   - A server that does not answer, a damaged record, a wait that ends without success and a host that cannot be reached do not fail the task.

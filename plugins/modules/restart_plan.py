@@ -11,6 +11,7 @@ module: restart_plan
 short_description: Plan a rolling restart
 version_added: 1.0.0
 description:
+  - Internal. The playbooks and roles of this collection call it, and its options may change with every version.
   - Returns the batches of standbys and whether the primary follows, or the reason why nothing is restarted. It decides by the answers of
     M(pgfleet.cache.restart_info), which each host has registered, and by the variables that the role C(cache_restart) has shared.
   - Runs on the controller only.

@@ -11,6 +11,7 @@ module: server_query
 short_description: Run one read-only query
 version_added: 0.2.0
 description:
+  - Internal. The playbooks and roles of this collection call it, and its options may change with every version.
   - Runs one C(SELECT), C(VALUES), C(TABLE) or C(WITH) in a read-only transaction and returns its rows. The server decides whether it is a
     single statement that only reads.
   - The search path is C(pg_catalog, pg_temp), whatever the role, the database and the cluster have set. Time zone, date style,

@@ -12,7 +12,7 @@ import hashlib
 import multiprocessing
 import os
 import platform
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, Dict, Mapping, Optional
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import owner, way_out
@@ -47,6 +47,17 @@ def _process(pid: int) -> str:
         return "" if fields[0] in "ZX" else "%s %s %s" % (boot, os.readlink("/proc/self/ns/pid"), fields[19])
     except (OSError, IndexError):
         return ""
+
+
+def began() -> Optional[str]:
+    """When this run's process began, in UTC; None where the system does not tell."""
+    ticks = _process(mine()["pid"]).rpartition(" ")[2]
+    try:
+        with open("/proc/uptime", encoding="ascii") as file:
+            age = float(file.read().split()[0]) - int(ticks) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
+    return (datetime.now(timezone.utc) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def gone(lease: Mapping[str, Any], of_this_run: Mapping[str, Any]) -> bool:

@@ -11,40 +11,19 @@ import json
 import math
 import os
 import tempfile
-from contextlib import suppress
-from typing import Any, Dict, List
+from typing import Any, Dict
 
-PROBE = bytes(4096)
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
 
-def prepare(directory: str, keep: bool) -> None:
-    """Create the directory and write to it, or raise OSError. Without ``keep`` nothing is left of that."""
-    path = os.path.abspath(os.path.expanduser(directory))
-    missing: List[str] = []
+def fault(directory: str) -> str:
+    """Why no file can be written to this directory, as far as that is known beforehand; empty if nothing is against it. Changes nothing."""
+    path = os.path.abspath(os.path.expanduser(directory)) if directory else "/"
     while not os.path.lexists(path):
-        missing.append(path)
         path = os.path.dirname(path)
-    created: List[str] = []
-    written = False
-    try:
-        for folder in reversed(missing):
-            with suppress(FileExistsError):  # another run has just created it
-                os.mkdir(folder, 0o700 if folder == missing[0] else 0o777)
-                created.append(folder)
-        descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=os.path.expanduser(directory))
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(PROBE)
-                file.flush()
-                os.fsync(file.fileno())
-        finally:
-            os.unlink(temporary)
-        written = True
-    finally:
-        if not (keep and written):
-            for folder in reversed(created):
-                with suppress(OSError):  # another run has put something there
-                    os.rmdir(folder)
+    if not directory or (os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)):
+        return ""
+    return "The results cannot be written: %s is not a directory that you may write to. Correct pgfleet_results; empty means no file." % printable(path)
 
 
 def write(directory: str, content: Dict[str, Any]) -> str:

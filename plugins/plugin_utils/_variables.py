@@ -19,6 +19,7 @@ from ansible.module_utils.common.validation import check_type_dict
 from ansible_collections.pgfleet.cache.plugins.module_utils import _deadline, _residency_restore, _residency_snapshot, _units
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _results
 
 ROLES = os.path.normpath(os.path.join(os.path.dirname(__file__), "../../roles"))
 OWN_TASKS = "tasks"  # the adapter that includes a task file of the user's
@@ -55,7 +56,7 @@ KEYWORDS = tuple(name for name in PLAYBOOKS if name == "target" or name.endswith
 # Names that playbooks and roles set for themselves; they last until the run ends
 OWN = re.compile(
     r"cache_restart_(answers|fleet|given|held|hosts|lease|out|primary_now|problem|remark|roll|run|takeover)|\w+_result"
-    r"|pgfleet_(batch|begun|entry_point|failure|playbook|plot|reached|report|role|run|why"
+    r"|pgfleet_(batch|entry_point|failure|playbook|plot|reached|report|role|run|target"
     r"|service_(boots|commands|evict|server|state|timeout)|traffic_(alone|begun|bound|host|out|places|primary|remark|seen|step|timeout))"
 )
 _ALIKE = 0.8  # of 1: a variable of this likeness to a known one is a misspelt one
@@ -105,6 +106,21 @@ def known(secrets: bool = True) -> Set[str]:
     for role in os.listdir(ROLES):
         found.update(name for name, option in specification(role).items() if secrets or not option.get("no_log"))
     return found
+
+
+def unread(host: Mapping[str, Any], given: Mapping[str, Any], user: Optional[str]) -> List[str]:
+    """A sentence for each variable that a playbook of this collection would not see, or that would take the place of its own. ``host`` has the variables
+    of the inventory and ``given``, those of the command line, ``user`` is that of --become-user."""
+    found = [
+        "%s is set in the inventory, which a play does not see: give it with -e %s=..., or remove it." % (name, name)
+        for name in KEYWORDS if name in host and name not in given
+    ]
+    if user not in (None, "", "root"):
+        found.append("--become-user %s would take root's place: leave it out. The owner of the cluster is pgfleet_become_user." % printable(user, 100))
+    if "ansible_become_user" in host:
+        found.append("ansible_become_user is set, which takes the place of root and of pgfleet_become_user in every task: remove it.")
+    fault = _results.fault(str(host.get("pgfleet_results") or ""))
+    return found + ([fault] if fault else [])
 
 
 def faults(roles: Sequence[str], names: Sequence[str], value: Callable[[str], Any]) -> List[str]:

@@ -384,8 +384,14 @@ test_load_in_the_idle_class(void **state)
 	assert_int_equal(flight.sharing.idle_bytes > 0, honoured);
 	assert_int_equal(flight.sharing.own_bytes > 0, !honoured);
 	own.large = PC_LARGE_NEVER;
-	load(&own, false, &flight);
-	assert_int_equal(flight.sharing.idle_bytes > 0, honoured);
+	/* the thread that watches may not run while the class is idle, on a busy machine */
+	for (int i = 0; i < 10; i++)
+	{
+		load(&own, false, &flight);
+		assert_int_equal(flight.sharing.idle_bytes > 0, honoured);
+		if (idle_seen > 0)
+			break;
+	}
 	if (honoured)
 		assert_in_range(idle_seen, 1, UINT32_MAX);
 	else

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import way_out
@@ -120,3 +121,8 @@ def test_refused():
 def test_taken_over():
     assert _lease.taken_over(None) == ""
     assert "taken over the lease of alice on ctl1" in _lease.taken_over({"owner": "alice", "controller": "ctl1"})
+
+
+def test_when_the_run_began():
+    began = datetime.strptime(_lease.began(), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    assert timedelta(0) <= datetime.now(timezone.utc) - began < timedelta(hours=1)

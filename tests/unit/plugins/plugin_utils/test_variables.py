@@ -205,3 +205,16 @@ def test_names_in_the_demo_and_the_examples():
             with open(path, encoding="utf-8") as file:
                 found.update(re.findall(r"^ *(?:-e )?((?:pgfleet|cache)_\w+)(?::|=)", file.read(), re.MULTILINE))
     assert len(found) > 10 and _variables.misspelt(sorted(found)) == []
+
+
+@pytest.mark.parametrize(("host", "given", "user", "start"), [
+    ({"warmup_serial": 1}, {}, None, "warmup_serial is set in the inventory, which a play does not see: give it with -e warmup_serial=..., or"),
+    ({"target": "x"}, {}, "root", "target is set in the inventory"),
+    ({"target": "x"}, {"target": "x"}, None, ""),
+    ({}, {}, "postgres", "--become-user postgres would take root's place"),
+    ({"ansible_become_user": "root"}, {}, None, "ansible_become_user is set"),
+    ({"pgfleet_results": __file__}, {}, None, "The results cannot be written"),
+])
+def test_what_a_playbook_does_not_see(host, given, user, start):
+    found = _variables.unread(host, given, user)
+    assert len(found) == bool(start) and "".join(found).startswith(start)
