@@ -116,6 +116,8 @@ def test_all_variables_are_wrong(fleet, cluster, playbook):
     assert result["counts"] == {"failed": 3}, output
     for one in result["hosts"].values():
         assert not [name for name in wrong if name not in one["message"]], one["message"]
+        assert "class '" not in one["message"] and len(one["message"]) < 200 * len(wrong), one["message"]
+    assert output.count(sorted(wrong)[0] + " is maybe") + output.count(sorted(wrong)[0] + ": value of") <= 2 + 2 * len(result["hosts"]), output
     assert cluster.sql("SELECT array_agg(name ORDER BY name, generation) FROM residency_snapshots()") == before
 
 
