@@ -201,18 +201,11 @@ next_generation(const char *name, const Generation *list, int count)
 	return last + 1;
 }
 
-void
+bool
 generation_remove(const Generation *g)
 {
 	remove_file(names_path(g));
-	remove_file(snapshot_path(g));
-}
-
-void
-generation_empty(const Generation *g)
-{
-	remove_file(names_path(g));
-	write_whole_file(RESIDENCY_TEMP_PREFIX ".snapshot.empty", snapshot_path(g), "", 0);
+	return remove_file(snapshot_path(g));
 }
 
 void

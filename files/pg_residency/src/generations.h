@@ -26,17 +26,11 @@ extern Generation *list_generations(int *count);
 /* The number of the next generation; no number is used twice. */
 extern int	next_generation(const char *name, const Generation *list, int count);
 
-/* Remembers the number of a generation that is dropped. */
+/* Remembers the number of a generation before it is dropped. */
 extern void remember_dropped(const Generation *g);
 
-/* Removes a generation's file and its names file. */
-extern void generation_remove(const Generation *g);
-
-/*
- * Frees the disk space of a generation, whose number remains in use until it is removed.  Its file
- * is replaced by an empty one: who reads it has all of it, or finds no snapshot.
- */
-extern void generation_empty(const Generation *g);
+/* Removes a generation's file and its names file; false when the snapshot does not exist. */
+extern bool generation_remove(const Generation *g);
 
 /* Removes names files without a snapshot: their writer was killed between the two renames. */
 extern void remove_orphaned_names(void);

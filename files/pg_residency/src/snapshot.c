@@ -45,8 +45,7 @@ snapshot_read(const Generation *g, ResidencySnapshot *snapshot)
 		snapshot->problem = psprintf("could not read the file: %s", strerror(error));
 		return true;
 	}
-	/* empty: dropped, see generation_empty() */
-	if (snapshot->data == NULL || snapshot->size == 0)
+	if (snapshot->data == NULL)
 		return false;
 	wrong = sf_read_header(snapshot->data, snapshot->size, &snapshot->header);
 	if (wrong == NULL)

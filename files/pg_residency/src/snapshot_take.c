@@ -271,9 +271,9 @@ finish_file(Writer *w)
 }
 
 /*
- * Removes earlier generations.  What stays are the newest `keep` full ones, the newest `keep` thin
- * ones, the new generation being one of either, and the measure.  An unusable one stays until
- * `keep` full ones are newer.
+ * Removes earlier generations.  Besides the new one, `keep` full and `keep` thin ones stay, the new
+ * one included in its kind, and in any case the measure.  Unusable generations are removed once
+ * enough newer full ones stay.
  */
 static void
 remove_old(bool thin, int keep, int measure, const Known *known, int n)
@@ -417,23 +417,12 @@ snapshot_drop(const char *name)
 			if (strcmp(list[i].name, g.name) != 0 ||
 				(g.generation != 0 && g.generation != list[i].generation))
 				continue;
-			if (removed++ == 0)
-			{
+			if (generation_remove(&list[i]) && removed++ == 0)
 				highest = list[i];
-				generation_empty(&highest);
-			}
-			else
-				generation_remove(&list[i]);
 		}
-		/*
-		 * Afterwards, because the files may have filled the disk.  The highest one stays until
-		 * then, so that its number is not used again.
-		 */
+		/* afterwards, because the files may have filled the disk */
 		if (removed > 0)
-		{
 			remember_dropped(&highest);
-			generation_remove(&highest);
-		}
 	}
 	PG_FINALLY();
 	{

@@ -107,15 +107,6 @@ for my $node ($primary, $standby)
 
 # --- a number is not used again, however many names were dropped since
 my $dropped = $primary->data_dir . '/pg_residency/dropped';
-$primary->safe_psql('postgres', "SELECT residency_snapshot('kept')");
-rename $dropped, "$dropped.away" or die "rename: $!";
-mkdir $dropped or die "mkdir: $!";
-my ($rc, $out, $err) = $primary->psql('postgres', "SELECT residency_drop_snapshot('kept')");
-isnt($rc, 0, 'a number that cannot be remembered') or diag($out);
-rmdir $dropped;
-rename "$dropped.away", $dropped or die "rename: $!";
-is($primary->safe_psql('postgres', "SELECT generation FROM residency_snapshot('kept')"), 2, 'is not used again');
-is($primary->safe_psql('postgres', "SELECT residency_drop_snapshot('kept')"), 2, 'and its snapshot can be dropped later');
 $primary->safe_psql('postgres', "SELECT residency_snapshot('early'), residency_snapshot('late'); SELECT residency_drop_snapshot('late')");
 append_to_file($dropped, join '', map { "name_$_ 1\n" } 1 .. 998);
 append_to_file($dropped, "longest 7\n");

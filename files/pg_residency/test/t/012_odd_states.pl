@@ -121,12 +121,7 @@ take("'$full'");
 my $writer = session($node);
 system_or_bail('prlimit', "--pid=$writer->{pid}", '--fsize=60');
 like(ask($writer, "SELECT residency_drop_snapshot('$full')"), qr/could not write file/, 'a session that can write nothing says so');
-is(-s $node->data_dir . "/pg_residency/$full\@1.snapshot", 0, 'but has freed the disk space of the snapshot');
-is(snapshots($full), '', 'and the snapshot is gone');
-like(ask($writer, "SELECT wanted FROM residency_restore_segment('$full', 0)"), qr/snapshot "$full" does not exist/, 'says a restore too');
-is($node->safe_psql('postgres', "SELECT residency_drop_snapshot('$full')"), 1, 'which another session can drop');
-is(snapshots($full), '', 'entirely');
-is($node->safe_psql('postgres', "SELECT generation FROM residency_snapshot('$full')"), 2, 'and its number is not used again');
+is(snapshots($full), '', 'but has dropped the snapshot');
 $writer->{psql}->kill_kill;
 
 sub job_files { return scalar grep { /\.\d+$/ } glob($node->data_dir . '/pg_residency/pgsql_tmp.job.*'); }
