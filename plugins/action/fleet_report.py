@@ -13,19 +13,17 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from ansible import constants, context
+from ansible import constants
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import (
     _cold_test_report,
-    _command,
     _lease,
     _physical_io,
     _results,
     _tables,
-    _variables,
     _verdicts,
 )
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._rolling_table import Rolling
@@ -126,13 +124,7 @@ class ActionModule(ActionBase):
             known = _physical_io.TABLE if playbook == "physical_io" else _tables.TABLES[playbook]
             lines, odd = _tables.table(known, hosts, check_mode)
             return lines + _figures(playbook, hosts), odd
-        rolling = Rolling(self._task.args.get("fleet") or list(hosts), variables["hostvars"], check_mode)
-
-        def again(without: List[str], limited: bool) -> str:
-            cli = context.CLIARGS if limited else dict(context.CLIARGS, subset=None)
-            return _command.command(cli, playbook, _variables.known(secrets=False), without)
-
-        return rolling.lines(hosts, again)
+        return Rolling(list(hosts), variables["hostvars"], check_mode).lines(hosts)
 
     def _plot(self, hosts: Mapping[str, Mapping[str, Any]], path: str) -> List[str]:
         """Draw the plot beside the file. Returns the lines to show."""

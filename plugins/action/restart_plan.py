@@ -12,7 +12,12 @@ from typing import Any, Dict, Optional
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
+
+# Of the variables of _plan.Options
+_KINDS = {
+    "only": "list", "primary": "str", "candidate": "str", "switchover_tasks": "str", "serial": "list", "min_standbys": "int",
+    "commits_may_wait": "bool", "abort": "bool", "resume": "bool", "max_age": "int",
+}
 
 
 class ActionModule(ActionBase):
@@ -23,14 +28,14 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
         del tmp  # deprecated, has no effect
-        given, variables = self._task.args, (task_vars or {})["hostvars"]
-        hosts, limited, waived = ([str(one) for one in as_list(given.get(name) or [])] for name in ("hosts", "limited", "waived"))
-        wrong = _plan.not_shared(limited, variables)
-        if wrong:
-            result.update(problem="The variables of %s are wrong, or an earlier play has lost the host." % ", ".join(wrong))
-        elif given.get("state") == "gathered":
-            result.update(_plan.gathered(hosts, limited, variables, waived), problem="")
+        variables = (task_vars or {})["hostvars"]
+        hosts, waived = ([str(one) for one in self._task.args.get(name) or []] for name in ("hosts", "waived"))
+        if self._task.args.get("state") == "gathered" or any(variables[host].get("pgfleet_failure") for host in hosts):
+            result.update(_plan.gathered(hosts, variables, waived))  # nothing is planned without the answers of all hosts
         else:
-            result.update(_plan.planned(hosts, limited, time.time(), variables, waived, self._task.check_mode))
+            dummy, given = self.validate_argument_spec(
+                {"hosts": {"type": "list"}, "waived": {"type": "list"}, "state": {}, **{name: {"type": kind} for name, kind in _KINDS.items()}})
+            options = _plan.Options(**{name: given[name] for name in _KINDS if given[name] is not None})
+            result.update(_plan.planned(hosts, time.time(), variables, options, waived, self._task.check_mode))
         result["changed"] = False
         return result

@@ -15,8 +15,7 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters, _h
 DECISIONS: Dict[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
-        _adapters.back_in, _adapters.file, _adapters.is_own, _adapters.no_cluster, _adapters.out_at, _adapters.places,
-        _adapters.unit, _adapters.ways,
+        _adapters.back_in, _adapters.file, _adapters.is_own, _adapters.no_cluster, _adapters.places, _adapters.unit, _adapters.ways,
         _haproxy.haproxy, _haproxy.haproxy_cut, _haproxy.haproxy_question, _haproxy.haproxy_unfit, managed,
         _pgbouncer.pgbouncer, _pgbouncer.pgbouncer_console, _pgbouncer.pgbouncer_ended, _pgbouncer.pgbouncer_not_ours,
         _pgbouncer.pgbouncer_not_paused, _pgbouncer.pgbouncer_not_resumed, _pgbouncer.pgbouncer_pause, _pgbouncer.pgbouncer_processes,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._host_pattern import host_pattern
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._verdicts import reason
 
 
 class FilterModule:
     def filters(self) -> Dict[str, Callable[..., Any]]:
-        return {"as_list": as_list, "reason": reason}
+        return {"as_list": as_list, "host_pattern": host_pattern, "reason": reason}

@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import Any, Callable, Dict
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _states
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _pending, _plan, _roll, _steps
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _pending, _roll, _steps
 
 DECISIONS: Dict[str, Callable[..., Any]] = {
     one.__name__: one
     for one in (
-        _pending.not_to_be_measured, _pending.recorded, _pending.saved_as, _pending.saved_before,
-        _plan.asked, _roll.anybody_out, _roll.failed, _roll.left, _roll.may_go_in, _roll.may_go_out, _roll.may_start, _roll.restarted,
-        _roll.roles_changed, _states.owes, _steps.closing, _steps.end, _steps.files, _steps.gate_fails, _steps.in_order, _steps.leaving,
-        _steps.taken_out_again, _steps.thin, _steps.waiting,
+        _pending.forgotten, _pending.not_to_be_measured, _pending.recorded, _pending.saved_as, _pending.saved_before,
+        _roll.anybody_out, _roll.left, _roll.may_go_in, _roll.may_go_out, _roll.may_start, _roll.restarted, _roll.roles_changed, _states.owes,
+        _steps.gate_fails, _steps.leaving, _steps.taken_out_again, _steps.thin, _steps.waiting,
     )
 }
 

@@ -15,6 +15,7 @@ asked of the host: memory, addresses, sockets, the log's directory.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import re
@@ -22,10 +23,11 @@ import shlex
 import shutil
 import socket
 import stat
+import struct
 import subprocess
 import tempfile
 from contextlib import suppress
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Set, Tuple
 
 from ansible.module_utils.common.text.formatters import bytes_to_human
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session
@@ -142,8 +144,10 @@ def _rules(session: Session, files: Files, answer: Mapping[str, Any]) -> str:
     path = files.setting("hba_file")
     if not os.access(path, os.R_OK):
         return "hba_file is %s, which cannot be read. Restore the file, or correct the setting." % printable(path, _MOST)
-    if path != session.only_row("SELECT pg_catalog.current_setting('hba_file') AS path")["path"]:
-        return ""  # the view has the rules of the file that is left
+    now = session.only_row("SELECT pg_catalog.current_setting('hba_file') AS path")["path"]
+    if path != now:  # the view has the rules of the present file, and a fault in the other one is FATAL (PostmasterMain())
+        return "hba_file would be %s, and is %s: nothing can tell before the start whether the rules there have a fault. Move them into the present" \
+            " file, or restart this server by hand." % (printable(path, _MOST), printable(now, _MOST))
     return _fault(session, "pg_hba_file_rules", "hba_file", answer)
 
 
@@ -180,7 +184,7 @@ def _lower_than_the_primary(dummy: Session, files: Files, answer: Mapping[str, A
             less.append("%s would be %d, and is %d on its primary" % (name, value, replayed[known]))
     if not less:
         return ""
-    return "%s. A standby with less does not start: raise it here, or restart the primary with its new value first (--limit)." % "; ".join(less)
+    return "%s. A standby with less does not start: raise it here, or restart the primary with its new value first (cache_restart_only)." % "; ".join(less)
 
 
 def _together(session: Session, files: Files, answer: Mapping[str, Any]) -> str:
@@ -258,14 +262,13 @@ def _memory(dummy: Session, files: Files, answer: Mapping[str, Any]) -> str:
             bytes_to_human(files.memory), getattr(error, "strerror", None) or error)
 
 
-def _addresses(session: Session, files: Files, dummy: Any) -> str:
-    """The server starts if it can listen at one of them (PostmasterMain(), StreamServerPort())."""
-    given = _list(files.setting("listen_addresses"))
-    now = _list(session.only_row("SELECT pg_catalog.current_setting('listen_addresses') AS now")["now"])
+def _addresses(dummy: Session, files: Files, answer: Mapping[str, Any]) -> str:
+    """The server starts if it can listen at one of them (PostmasterMain(), StreamServerPort()). Where it listens now is free by then."""
+    given, others = _list(files.setting("listen_addresses")), _others(files.number("port"), answer["pid"])
     wrong = {}
     for one in given:
         try:
-            _bind("" if one == "*" else one, 0 if one in now or "*" in now or "0.0.0.0" in now else files.number("port"))
+            _bind("" if one == "*" else one, others)
         except (OSError, UnicodeError) as error:
             wrong[one] = getattr(error, "strerror", None) or str(error)
     if not given or len(wrong) < len(given):
@@ -274,11 +277,40 @@ def _addresses(session: Session, files: Files, dummy: Any) -> str:
         ", ".join("%s (%s)" % one for one in wrong.items()), _MOST)
 
 
-def _bind(address: str, port: int) -> None:
-    family, kind, protocol, dummy, where = socket.getaddrinfo(address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+def _bind(address: str, others: Set[str]) -> None:
+    """Fail unless the host has the address, and nobody else listens there."""
+    family, kind, protocol, dummy, where = socket.getaddrinfo(address or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     with socket.socket(family, kind, protocol) as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(where)
+    if where[0] in others or others & _ANY or (others and where[0] in _ANY):
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+_ANY = {"0.0.0.0", "::"}
+
+
+def _others(port: int, pid: int) -> Set[str]:
+    """The addresses at which others than this process listen at a port (proc_net_tcp.rst); empty if it is unknown which sockets are its own."""
+    own = _sockets_of(pid)
+    found: Set[str] = set()
+    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        with suppress(OSError), open("/proc/net/" + name, encoding="ascii") as file:
+            for line in list(file)[1:]:
+                dummy, local, dummy, state, *fields = line.split()
+                address, dummy, number = local.partition(":")
+                if state == "0A" and int(number, 16) == port and fields[5] not in own:
+                    words = [struct.pack("=I", int(address[at:at + 8], 16)) for at in range(0, len(address), 8)]
+                    found.add(socket.inet_ntop(family, b"".join(words)))
+    return found if own else set()
+
+
+def _sockets_of(pid: int) -> Set[str]:
+    found = set()
+    with suppress(OSError):
+        for name in os.listdir("/proc/%d/fd" % pid):
+            with suppress(OSError):
+                found.update(re.findall(r"^socket:\[(\d+)\]$", os.readlink("/proc/%d/fd/%s" % (pid, name))))
+    return found
 
 
 def _sockets(dummy: Session, files: Files, dummy2: Any) -> str:
@@ -332,7 +364,7 @@ def _reached(session: Session, files: Files, answer: Mapping[str, Any]) -> str:
     peer, then = session.peer(), _list(files.setting("unix_socket_directories"))
     now = [os.path.dirname(peer.bound)] if peer else _list(
         session.only_row("SELECT pg_catalog.current_setting('unix_socket_directories') AS now")["now"])
-    if now and not set(now) & set(then):
+    if now and not set(map(os.path.realpath, now)) & set(map(os.path.realpath, then)):  # the server takes /tmp/ and links as they are
         return ("its socket would be in %s, and is in %s: neither its clients nor this rolling restart would find it. Change unix_socket_directories by"
                 " hand, with pgfleet_login_unix_socket." % (printable(", ".join(then) or "no directory", _MOST), printable(", ".join(now), _MOST)))
     if session.only_row("SELECT pg_catalog.current_setting('listen_addresses') AS now")["now"] and not files.setting("listen_addresses"):

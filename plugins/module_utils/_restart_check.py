@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import closing
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from ansible.module_utils.common.text.formatters import bytes_to_human, human_to_bytes
 from ansible_collections.pgfleet.cache.plugins.module_utils import _caches, _next_start, _residency_snapshot, _states
@@ -45,10 +46,12 @@ ORDER BY j.job DESC LIMIT 1"""
 
 
 # A walsender's receiver confirms at least every 10 s (wal_receiver_status_interval, pg_recvlogical --status-interval). Of a base backup none is waited for.
+# reply_time is of the receiver's clock, and of no clock at all with pgjdbc before 42.7.9 (System.nanoTime()).
 _WAITS = """
 SELECT pid, application_name AS name, coalesce(host(client_addr), 'local') AS client, state,
        pg_wal_lsn_diff(here.lsn, coalesce(flush_lsn, write_lsn, sent_lsn))::bigint AS behind,
-       extract(epoch FROM clock_timestamp() - coalesce(reply_time, backend_start))::int AS silent,
+       coalesce(reply_time::text, '') || ' ' || coalesce(flush_lsn::text, '') AS reply,
+       extract(epoch FROM clock_timestamp() - coalesce(reply_time, backend_start))::bigint AS silent,
        (SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout') AS timeout
 FROM pg_stat_replication, (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END) AS here (lsn)
 WHERE state IN ('catchup', 'streaming')"""
@@ -109,21 +112,23 @@ def would_not_start(connect: Callable[[], Session], host: str, answer: Mapping[s
 def _stop_waits(session: Session, host: str, most: int) -> List[str]:
     """What a fast shutdown waits for. Raise ResidencyError if that has no end, or more than ``most`` bytes to send."""
     found = []
-    for row in session.rows(_WAITS):
+    rows = session.rows(_WAITS)
+    silent = _silent(session, rows)
+    for row in rows:
         who = "walsender %s of %s (process %d, %s)" % (
             printable(row["name"] or "without a name", 80), printable(row["client"], 60), row["pid"], row["state"])
         behind = bytes_to_human(max(0, row["behind"]))
-        if row["silent"] > SILENT and not row["timeout"]:
+        if row["pid"] in silent and not row["timeout"]:
             raise ResidencyError(
                 "PostgreSQL on %s would not stop: its %s has been silent for %d s, with %s to confirm, and wal_sender_timeout is 0. End its receiver, or set"
-                " wal_sender_timeout and reload." % (host, who, row["silent"], behind))
+                " wal_sender_timeout and reload." % (host, who, silent[row["pid"]], behind))
         if row["behind"] > most:
             raise ResidencyError(
                 "PostgreSQL on %s would stop only when its %s has confirmed %s, more than cache_restart_max_lag (%s). Wait, end its receiver, or raise that."
                 % (host, who, behind, bytes_to_human(most)))
-        if row["silent"] > SILENT:
+        if row["pid"] in silent:
             found.append("The stop of %s waits up to %d s (wal_sender_timeout) for its %s, which has been silent for %d s." % (
-                host, row["timeout"] // 1000, who, row["silent"]))
+                host, row["timeout"] // 1000, who, silent[row["pid"]]))
     again = session.only_row(
         "SELECT CASE WHEN pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_last_wal_replay_lsn(), redo_lsn)::bigint END AS bytes FROM pg_control_checkpoint()")
     if (again["bytes"] or 0) > most:
@@ -133,6 +138,17 @@ def _stop_waits(session: Session, host: str, most: int) -> List[str]:
         found.append("The stop of %s waits for its archiver, which has %d segments to archive%s." % (
             host, archive["ready"], " and has failed last time" if archive["fails"] else ""))
     return found
+
+
+def _silent(session: Session, rows: Sequence[Mapping[str, Any]]) -> Dict[int, int]:
+    """Seconds for which walsenders have heard nothing, by process. One that seems silent by its receiver's clock, or confirms in the future, is watched."""
+    odd = {row["pid"]: row for row in rows if not 0 <= row["silent"] + 1 <= SILENT + 1}
+    until = time.monotonic() + SILENT
+    while odd and time.monotonic() < until:
+        time.sleep(1)
+        now = {row["pid"]: row["reply"] for row in session.rows(_WAITS)}
+        odd = {pid: row for pid, row in odd.items() if now.get(pid) == row["reply"]}
+    return {pid: max(SILENT, row["silent"]) for pid, row in odd.items()}
 
 
 def _check_debt(session: Session, host: str, debt: Mapping[str, Any]) -> None:

@@ -45,12 +45,6 @@ options:
       - With O(state=begun), the pattern that selects the hosts, for the message if it matches none.
     type: str
     default: ""
-  fleet:
-    description:
-      - For O(playbook=rolling_restart), the names of all hosts of the target, including those beyond C(--limit).
-    type: list
-    elements: str
-    default: []
   directory:
     description:
       - Directory on the controller for the file. It is created with mode 0700, and the file has mode 0600. Empty means no file.

@@ -13,7 +13,7 @@ version_added: 1.0.0
 description:
   - Internal. The playbooks and roles of this collection call it, and its options may change with every version.
   - Returns the batches of standbys and whether the primary follows, or the reason why nothing is restarted. It decides by the answers of
-    M(pgfleet.cache.restart_info), which each host has registered, and by the variables that the role C(cache_restart) has shared.
+    M(pgfleet.cache.restart_info), which each host has registered.
   - Runs on the controller only.
 author:
   - The pgfleet.cache authors (@pgfleet)
@@ -22,13 +22,7 @@ extends_documentation_fragment:
 options:
   hosts:
     description:
-      - All hosts of the cluster, including those beyond C(--limit).
-    type: list
-    elements: str
-    required: true
-  limited:
-    description:
-      - The hosts of this run.
+      - All hosts of the cluster.
     type: list
     elements: str
     required: true
@@ -40,10 +34,63 @@ options:
     default: []
   state:
     description:
-      - V(gathered) returns only RV(answers), RV(reached), RV(half_done) and RV(paused).
+      - V(gathered) only returns RV(answers), RV(reached) and RV(half_done), and plans nothing.
     type: str
     choices: [gathered, planned]
     default: planned
+  only:
+    description:
+      - As C(cache_restart_only) of the role C(cache_restart).
+    type: list
+    elements: str
+    default: []
+  primary:
+    description:
+      - As C(cache_restart_primary) of the role C(cache_restart).
+    type: str
+    choices: [in_place, switchover, skip]
+    default: in_place
+  candidate:
+    description:
+      - As C(cache_restart_candidate) of the role C(cache_restart).
+    type: str
+    default: ""
+  switchover_tasks:
+    description:
+      - As C(cache_restart_switchover_tasks) of the role C(cache_restart).
+    type: str
+    default: ""
+  serial:
+    description:
+      - As C(cache_restart_serial) of the role C(cache_restart).
+    type: list
+    elements: raw
+    default: [1]
+  min_standbys:
+    description:
+      - As C(cache_restart_min_standbys) of the role C(cache_restart).
+    type: int
+    default: 1
+  commits_may_wait:
+    description:
+      - As C(cache_restart_commits_may_wait) of the role C(cache_restart).
+    type: bool
+    default: false
+  abort:
+    description:
+      - As C(cache_restart_abort) of the role C(cache_restart).
+    type: bool
+    default: false
+  resume:
+    description:
+      - As C(cache_restart_resume) of the role C(cache_restart).
+    type: bool
+    default: true
+  max_age:
+    description:
+      - As C(cache_restart_max_age) of the role C(cache_restart).
+    type: int
+    default: 86400
 attributes:
   check_mode:
     support: full
@@ -58,8 +105,7 @@ attributes:
 EXAMPLES = r"""
 - name: Plan the rolling restart
   pgfleet.cache.restart_plan:
-    hosts: "{{ query('ansible.builtin.inventory_hostnames', 'postgresql') }}"
-    limited: "{{ ansible_play_hosts_all }}"
+    hosts: "{{ ansible_play_hosts_all }}"
   run_once: true
   register: cache_restart_fleet
 """
@@ -77,20 +123,14 @@ reached:
   elements: str
   sample: [db1, db2, db3]
 half_done:
-  description: The hosts of this run on which something cannot wait for their turn. PostgreSQL is stopped, or clients are paused.
-  returned: success
-  type: list
-  elements: str
-  sample: []
-paused:
-  description: The hosts outside this run whose clients an earlier run has paused.
+  description: The hosts on which something cannot wait for their turn. PostgreSQL is stopped, or clients are paused.
   returned: success
   type: list
   elements: str
   sample: []
 problem:
   description: Why nothing is restarted; empty if there is no reason.
-  returned: with O(state=planned)
+  returned: success
   type: str
   sample: ""
 hosts:
@@ -101,18 +141,18 @@ hosts:
   sample: [db1, db2, db3]
 batches:
   description: The standbys that are restarted at the same time, in order.
-  returned: with O(state=planned)
+  returned: success
   type: list
   elements: list
   sample: [[db2], [db3]]
 switchover:
   description: The primary, if it is switched over before its restart; otherwise empty.
-  returned: with O(state=planned)
+  returned: success
   type: str
   sample: ""
 last:
-  description: The primary, if it is restarted; else empty.
-  returned: with O(state=planned)
+  description: The primary, if it is restarted; otherwise empty.
+  returned: success
   type: str
   sample: db1
 primary:
@@ -126,12 +166,6 @@ standbys:
   type: list
   elements: str
   sample: [db2, db3]
-steps:
-  description: The hosts that are restarted at the same time, in order. A primary has a step for itself.
-  returned: with O(state=planned)
-  type: list
-  elements: list
-  sample: [[db2], [db3], [db1]]
 roll:
   description: The name of the rolling restart.
   returned: with O(state=planned)
@@ -158,4 +192,20 @@ abort:
   returned: with O(state=planned)
   type: bool
   sample: false
+check:
+  description: The hosts that are checked before the first change.
+  returned: success
+  type: list
+  elements: str
+  sample: [db1, db2, db3]
+skipped:
+  description: The primary, if it is to be skipped; otherwise empty.
+  returned: with O(state=planned)
+  type: str
+  sample: ""
+ways:
+  description: What is left to do for each host that answers, as RV(pgfleet.cache.restart_info#module:answer.steps).
+  returned: with O(state=planned)
+  type: dict
+  sample: {"db1": {"save": true, "restart": true, "restore": true, "again": false}}
 """

@@ -129,12 +129,7 @@ def back_in(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Map
     return [way for way in chosen if any(not place["out"] for place in seen.get(way["kind"], []))]
 
 
-def out_at(chosen: Sequence[Mapping[str, Any]], seen: Mapping[str, Sequence[Mapping[str, Any]]], recorded: bool) -> List[str]:
-    """The places where a host is out of traffic: hosts of proxies that report it, and, if it is recorded, the user's own files."""
-    found = []
-    for way in chosen:
-        if way["kind"] in kinds("traffic"):
-            found += sorted({str(place["host"]) for place in seen.get(way["kind"], []) if place["out"]})
-        elif recorded:
-            found.append(str(way["kind"]))
-    return found
+def where(place: Mapping[str, Any]) -> str:
+    """The host of a proxy in a record, or the path of the user's own file."""
+    kind = str(place.get("kind"))
+    return str(place.get("host")) if kind in kinds("traffic") else kind

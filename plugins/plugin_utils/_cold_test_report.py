@@ -19,7 +19,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._host_lock import CO
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.module_utils._units import human_bytes
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._cold_test import ESTABLISHED, nodes
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._command import pattern
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._host_pattern import host_pattern
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import human
 
 NO_DEVICE = 3 << 30  # bytes per second that one process, with the kernel's read-ahead, gets from no device of today
@@ -55,7 +55,7 @@ def locked(there: Mapping[str, Any], failed: Mapping[str, Any], host: str, lock:
     remove = "rm %s (as user %s)" % (lock, user)
     if not who.startswith(COLD_TEST):
         return "%s If that run no longer exists, remove the lock: %s." % (text, remove)
-    restore = ["ansible-playbook", "pgfleet.cache.warmup", "-e", "target=%s" % pattern(host), "-e", "cache_warmup_snapshot=cold_test_found",
+    restore = ["ansible-playbook", "pgfleet.cache.warmup", "-e", "target=%s" % host_pattern(host), "-e", "cache_warmup_snapshot=cold_test_found",
                "-e", "cache_warmup_shared_buffers=true"]
     return (
         "%s If that process no longer exists, start PostgreSQL if it is stopped, and first restore what was cached: %s (if there is such a"

@@ -80,8 +80,8 @@ def haproxy_unfit(seen: Sequence[Mapping[str, Any]], begun: bool, ours: bool) ->
                 % (place["backend"], where, place["server"]))
         if place["out"] and not ours:
             return (
-                "%s has %s in state %s already, which this playbook did not set and would undo. Set the server to ready first, or exclude the host"
-                " with --limit." % (where, place["server"], printable(place["status"])))
+                "%s has %s in state %s already, which this playbook did not set and would undo. Set the server to ready first, or leave the host out"
+                " with cache_restart_only." % (where, place["server"], printable(place["status"])))
     return ""
 
 

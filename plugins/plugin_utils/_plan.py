@@ -12,41 +12,26 @@ import re
 from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
-from ansible.module_utils.common.validation import check_type_bool
 from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._adapters import AWAY, ways
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._pending import forgotten
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._roll import Answers, commits_wait, half_done, identifier, is_open, may_start, restarts
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._variables import as_list
-
-# Variables of the role that all hosts of a run have alike; their names begin with cache_restart_
-_ALIKE = ("abort", "resume", "primary", "candidate", "switchover_tasks", "serial", "min_standbys", "max_age", "commits_may_wait")
-_TRUTHS = ("abort", "resume", "commits_may_wait")
 
 CLOCKS = 600  # seconds by which the clocks of two controllers may differ
 
-# What it takes to ask a host what it is, and to have its clients go on. A secret is in the inventory only.
-_ASKED = (
-    "pgfleet_become_user", "pgfleet_login_db", "pgfleet_login_user", "pgfleet_login_password", "pgfleet_login_host", "pgfleet_login_port",
-    "pgfleet_login_unix_socket", "pgfleet_state_directory", "cache_restart_traffic", "cache_restart_haproxy", "cache_restart_pgbouncer",
-)
 
+class Options(NamedTuple):
+    """Variables of the role, whose names begin with cache_restart_."""
 
-def asked(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
-    """How to ask a host, also one beyond --limit: as it has shared its variables, else from the inventory; ``variables`` are Ansible's hostvars."""
-    shared = _given(host, variables)
-    return {name: shared[name] if name in shared else variables[host][name] for name in _ASKED if name in shared or name in variables[host]}
-
-
-def not_shared(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
-    """The hosts that have not shared their variables."""
-    return [host for host in hosts if not _given(host, variables)]
-
-
-def _given(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = variables[host].get("cache_restart_given") or {}
-    return found
+    only: Sequence[str] = ()
+    primary: str = "in_place"
+    candidate: str = ""
+    switchover_tasks: str = ""
+    serial: Sequence[Any] = (1,)
+    min_standbys: int = 1
+    commits_may_wait: bool = False
+    abort: bool = False
+    resume: bool = True
+    max_age: int = 86400
 
 
 def answers_of(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Answers:
@@ -55,51 +40,41 @@ def answers_of(host: str, variables: Mapping[str, Mapping[str, Any]]) -> Answers
     return {str(one["__cache_restart_each"]): dict(one["answer"]) for one in results if one.get("answer")}
 
 
-def gathered(
-    hosts: Sequence[str], limited: Sequence[str], variables: Mapping[str, Mapping[str, Any]], waived: Sequence[str]
-) -> Dict[str, Any]:
-    """The newest answer of each host: its own, or for hosts beyond --limit that of whoever has asked; and what cannot wait for its turn."""
-    found: Answers = {host: {"problem": "unreachable: it was not read", "kept": {}, "lease": None} for host in hosts}
-    known = (variables[limited[0]].get("cache_restart_fleet") or {}).get("answers") or {}
-    own = {host: answers_of(host, variables) for host in limited}
-    for answers in (known, *own.values(), {host: one[host] for host, one in own.items() if host in one}):
-        found.update(answers)
+def gathered(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], waived: Sequence[str]) -> Dict[str, Any]:
+    """The newest answer of each host, and the hosts on which something cannot wait for its turn; ``variables`` are Ansible's hostvars."""
+    found = {host: answers_of(host, variables).get(host) or {"problem": "unreachable: it was not read", "kept": {}, "lease": None} for host in hosts}
     return {
-        "answers": {host: found[host] for host in hosts},
+        "answers": found,
         "reached": [host for host in hosts if not str(found[host].get("problem", "")).startswith("unreachable")],
-        "half_done": [host for host in limited if half_done(found[host], host in waived)],
-        "paused": [host for host in hosts if host not in limited and found[host]["kept"].get("paused")],
+        "half_done": [host for host in hosts if half_done(found[host], host in waived)],
+        "problem": "", "batches": [], "last": "", "switchover": "", "check": [],
     }
 
 
 def planned(
-    hosts: Sequence[str], limited: Sequence[str], now: float, variables: Mapping[str, Mapping[str, Any]], waived: Sequence[str] = (),
-    foretold: bool = False,
+    hosts: Sequence[str], now: float, variables: Mapping[str, Mapping[str, Any]], options: Options, waived: Sequence[str] = (), foretold: bool = False
 ) -> Dict[str, Any]:
-    """The plan for ``hosts``, and in ``steps`` the hosts that are restarted at the same time. ``problem`` is why nothing is restarted.
+    """The plan for ``hosts``. ``problem`` is why nothing is restarted. ``variables`` are Ansible's hostvars.
 
-    ``limited`` are the hosts of this run; ``variables`` are Ansible's hostvars. ``foretold`` (check mode): what an interrupted run has stopped
-    counts as started, which a run does before it plans.
+    ``foretold`` (check mode): what an interrupted run has stopped counts as started, which a run does before it plans.
     """
-    there = gathered(hosts, limited, variables, waived)
+    there = gathered(hosts, variables, waived)
     found: Answers = there["answers"]
-    options = {name: _given(limited[0], variables)["cache_restart_" + name] for name in _ALIKE}
-    options.update({name: check_type_bool(options[name]) for name in _TRUTHS})
     if foretold:
-        found = there["answers"] = {host: _as_started(found, host, host in limited) for host in found}
-    one = plan_of(hosts, found, limited, now, what={host: str(_given(host, variables)["cache_restart_what"]) for host in limited}, **options)
-    problem = (
-        _unread(hosts, found) or _waived(hosts, waived) or _disagreement(limited, variables) or _several(hosts, found) or one["problem"]
-        or _forgotten(limited, found, variables, waived)
-    )
-    switched = one["last"] if options["primary"] == "switchover" and not one["abort"] and restarts(found.get(one["last"]) or {}, one) else ""
-    return dict(there, **dict(one, problem=problem, switchover=switched, steps=[*one["batches"], *([[one["last"]]] if one["last"] else [])]))
+        found = there["answers"] = {host: _as_started(found, host) for host in found}
+    what = {host: str((variables[host].get("cache_restart_host") or {}).get("what") or "postgresql") for host in hosts}
+    one = plan_of(hosts, found, now, options, what)
+    problem = _unread(hosts, found) or _strange(hosts, options.only, waived) or _several(hosts, found) or one["problem"]
+    if problem:
+        return dict(there, **dict(one, problem=problem, batches=[], last="", check=[]))
+    switchover = one["last"] if options.primary == "switchover" and not one["abort"] and restarts(found.get(one["last"]) or {}, one) else ""
+    return dict(there, **dict(one, switchover=switchover))
 
 
-def _as_started(found: Answers, host: str, limited: bool) -> Dict[str, Any]:
+def _as_started(found: Answers, host: str) -> Dict[str, Any]:
     """The answer of a server that this run would start first."""
     answer = found[host]
-    if not limited or "problem" not in answer or answer.get("unread") or not _states.is_stopped(answer["kept"]) or may_start(found, host):
+    if "problem" not in answer or answer.get("unread") or not _states.is_stopped(answer["kept"]) or may_start(found, host):
         return answer
     kept = answer["kept"]
     known = {name: value for name, value in answer.items() if name not in ("problem", "msg")}
@@ -107,14 +82,6 @@ def _as_started(found: Answers, host: str, limited: bool) -> Dict[str, Any]:
     return dict(
         known, stopped=True, in_recovery=server["standby"], version_num=server["version_num"], cluster_name=server["cluster_name"], started=0, lsn=0,
         system_identifier=_states.identifier(kept), paused=False, delay=None, receiver="streaming", extension="", schema="", data_directory="", pid=0)
-
-
-def _forgotten(hosts: Sequence[str], found: Answers, variables: Mapping[str, Mapping[str, Any]], waived: Sequence[str]) -> str:
-    """A host that an earlier run has taken out of traffic by a proxy that is no longer configured."""
-    every = [
-        forgotten(found[host]["kept"], ways(asked(host, variables), host, AWAY), host) for host in hosts if host in found and host not in waived
-    ]
-    return next(filter(None, every), "")
 
 
 def _several(hosts: Sequence[str], found: Answers) -> str:
@@ -130,80 +97,57 @@ def _several(hosts: Sequence[str], found: Answers) -> str:
 
 
 def _unread(hosts: Sequence[str], found: Answers) -> str:
-    """A record that cannot be read would be written over, also beyond --limit."""
+    """A record that cannot be read would be written over."""
     return next(("%s: %s" % (host, found[host]["problem"]) for host in hosts if host in found and found[host].get("unread")), "")
 
 
-def _disagreement(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Of hosts that are planned together, the plan would have the value of one, and the work on the others their own."""
-    for name in _ALIKE:
-        values: Dict[str, str] = {}
-        for host in hosts:
-            value = _given(host, variables)["cache_restart_" + name]
-            values.setdefault(str(check_type_bool(value) if name in _TRUTHS else value), host)
-        if len(values) > 1:
-            (one, there), (other, elsewhere) = list(values.items())[:2]
-            return "cache_restart_%s is '%s' on %s, but '%s' on %s: set the same for all hosts of the cluster." % (
-                name, printable(one, 60), there, printable(other, 60), elsewhere)
+def _strange(hosts: Sequence[str], only: Sequence[str], waived: Sequence[str]) -> str:
+    for name, named in (("cache_restart_only", only), ("pgfleet_waive", waived)):
+        strange = sorted(set(named) - set(hosts))
+        if strange:
+            return "%s names hosts that are not in target: %s." % (name, printable(", ".join(strange), 200))
     return ""
 
 
-def _waived(hosts: Sequence[str], waive: Sequence[str]) -> str:
-    strange = sorted(set(waive) - set(hosts))
-    return "pgfleet_waive names hosts that are not in target: %s." % printable(", ".join(strange), 200) if strange else ""
-
-
-class Options(NamedTuple):
-    """Variables of the role, whose names begin with cache_restart_."""
-
-    what: Mapping[str, str]  # of each host of this run
-    primary: str
-    candidate: str
-    switchover_tasks: str
-    serial: Any
-    min_standbys: Any
-    resume: bool
-    max_age: Any
-    commits_may_wait: bool = False
-    abort: bool = False
-
-
-def plan_of(hosts: Sequence[str], found: Answers, limited: Sequence[str], now: float, **options: Any) -> Dict[str, Any]:
-    """The order of restarts; ``problem`` is why there is none. ``limited`` are the hosts of this run."""
-    chosen = Options(**options)
+def plan_of(hosts: Sequence[str], found: Answers, now: float, chosen: Options, what: Mapping[str, str]) -> Dict[str, Any]:
+    """The order of restarts; ``problem`` is why there is none. ``what`` has each host's cache_restart_what."""
+    mine = chosen.only or hosts
     known = {host: found[host] for host in hosts if host in found and "problem" not in found[host]}
     primaries = sorted(host for host, one in known.items() if not one["in_recovery"])
     standbys = [host for host in known if known[host]["in_recovery"]]
     primary = primaries[0] if primaries else ""
     records = [found[host]["kept"] for host in hosts if host in found]  # also of those whose server is down
-    begun = _begun(records, now - int(chosen.max_age), now + CLOCKS) if chosen.resume or chosen.abort else ""
+    begun = _begun(records, now - chosen.max_age, now + CLOCKS) if chosen.resume or chosen.abort else ""
     roll = begun or str(int(now))
-    mine = {host: one["kept"] for host, one in known.items() if begun and one["kept"].get("roll") == begun}
-    done = sorted(host for host, kept in mine.items() if kept.get("state") == "done" and not is_open(known[host]))
+    kept = {host: one["kept"] for host, one in known.items() if begun and one["kept"].get("roll") == begun}
+    done = sorted(host for host, record in kept.items() if record.get("state") == "done" and not is_open(known[host]))
     if chosen.abort:
         done = [host for host in known if not is_open(known[host]) and not known[host]["kept"].get("debt")]
-    left = [host for host in standbys if host in limited and host not in done]
-    batches = _batches(sorted(left, key=lambda host: not is_open(known[host])), as_list(chosen.serial))
-    last = primary if primary in limited and primary not in done and (chosen.primary != "skip" or chosen.abort) else ""
+    left = [host for host in standbys if host in mine and host not in done]
+    batches = _batches(sorted(left, key=lambda host: not is_open(known[host])), chosen.serial)
+    last = primary if primary in mine and primary not in done and (chosen.primary != "skip" or chosen.abort) else ""
     silent = {host: str(found[host]["problem"]) for host in hosts if host in found and host not in known}
-    away = [host for host in standbys if host not in limited and is_open(known[host])]
-    problem = _cold_tests(known, limited) or _one_primary(list(known), primaries, silent)
+    away = [host for host in standbys if host not in mine and is_open(known[host])]
+    problem = _cold_tests(known, mine) or _one_primary(list(known), primaries, silent)
     if not problem and not chosen.abort:
-        problem = _who_serves(primary, standbys, batches, last, away, silent, chosen) or _other_way(mine, chosen) or _who_takes_over(standbys, chosen)
+        begun_here = {host: record for host, record in kept.items() if host in mine}
+        problem = _who_serves(primary, standbys, batches, last, away, silent, chosen) or _other_way(begun_here, what) or _who_takes_over(standbys, chosen)
         cluster = {"roll": roll, "standbys": standbys, "commits_may_wait": chosen.commits_may_wait}
         problem = problem or next(filter(None, (commits_wait(found, cluster, batch, primary, True) for batch in batches)), "")
     return {
         "hosts": list(hosts), "primary": primary, "standbys": standbys, "roll": roll, "resumed": bool(begun),
         "done": done, "batches": batches, "last": last, "problem": problem, "abort": chosen.abort,
-        "commits_may_wait": chosen.commits_may_wait or chosen.abort,
+        "commits_may_wait": chosen.commits_may_wait or chosen.abort, "skipped": primary if chosen.primary == "skip" else "",
+        "check": [] if chosen.abort else [host for host in known if host in mine and host not in done and not known[host].get("stopped")],
+        "ways": {host: _states.way(one["kept"], one["started"], roll, chosen.abort) for host, one in known.items()},
     }
 
 
-def _cold_tests(known: Answers, limited: Sequence[str]) -> str:
+def _cold_tests(known: Answers, mine: Sequence[str]) -> str:
     """Only the cold test can restore what it has evicted; a rolling restart would save what is left of the caches."""
     for host, one in known.items():
         debt = one["kept"].get("debt") or {}
-        if debt.get("for") == _states.COLD_TEST and host in limited:
+        if debt.get("for") == _states.COLD_TEST and host in mine:
             return (
                 "A cold test of %s was not finished; %s has what its caches held before. Run pgfleet.cache.cold_test again, which restores that"
                 " first, or waive it with -e pgfleet_waive=%s." % (host, printable(debt["snapshot"], 80), host)
@@ -237,7 +181,7 @@ def _one_primary(hosts: Sequence[str], primaries: Sequence[str], silent: Mapping
     if not primaries and silent:
         return "No primary found among %s. %s" % (", ".join(hosts) or "the hosts that answer", " ".join(map(_no_answer, silent, silent.values())))
     if not primaries:
-        return "No primary found among %s: name the whole fleet with target, and select hosts with --limit." % ", ".join(hosts)
+        return "No primary found among %s: name the whole fleet with target, and the hosts to restart with cache_restart_only." % ", ".join(hosts)
     if len(primaries) > 1:
         return (
             "%s are primaries of the same cluster: a standby was promoted. Find out which one the clients use, and make the other its standby again"
@@ -253,8 +197,8 @@ def _no_answer(host: str, problem: str) -> str:
 def _who_serves(
     primary: str, standbys: Sequence[str], batches: Sequence[Sequence[str]], last: str, away: Sequence[str], silent: Mapping[str, str], chosen: Options
 ) -> str:
-    """``away`` are beyond --limit, and out of traffic since an earlier run; hosts that are ``silent`` are taken for standbys that are down."""
-    wanted = int(chosen.min_standbys)
+    """``away`` are not in cache_restart_only, and out of traffic since an earlier run; hosts that are ``silent`` are taken for standbys that are down."""
+    wanted = chosen.min_standbys
     if not standbys and wanted:
         return " ".join([
             "%s has no standby, so no host would serve while it restarts. Add the standbys to target, or set cache_restart_min_standbys to 0."
@@ -272,7 +216,7 @@ def _who_serves(
         )
     if short or (last and there < min(wanted, every)):
         stay = there - len(largest) if short else there
-        because = ["%s has been out of traffic, or not as warm as before, since an earlier run: include it in --limit." % host for host in away]
+        because = ["%s has been out of traffic, or not as warm as before, since an earlier run: name it in cache_restart_only, too." % host for host in away]
         because += map(_no_answer, silent, silent.values())
         return (
             "While %s restarts, %d of %d standbys would serve, but cache_restart_min_standbys is %d. %s Or reduce that number."
@@ -281,18 +225,16 @@ def _who_serves(
     return ""
 
 
-def _other_way(mine: Mapping[str, Mapping[str, Any]], chosen: Options) -> str:
+def _other_way(kept: Mapping[str, Mapping[str, Any]], what: Mapping[str, str]) -> str:
     """Half a fleet rebooted and the other half restarted is no rolling restart that is finished."""
     other = sorted(
-        host for host, kept in mine.items()
-        if host in chosen.what and kept.get("state", "planned") != "planned" and kept.get("what", chosen.what[host]) != chosen.what[host]
-    )
+        host for host, record in kept.items() if record.get("state", "planned") != "planned" and record.get("what", what[host]) != what[host])
     if not other:
         return ""
-    begun = printable(mine[other[0]]["what"], 20)
+    begun = printable(kept[other[0]]["what"], 20)
     return (
         "The unfinished rolling restart has cache_restart_what=%s (on %s), but this run has %s. Finish it with -e cache_restart_what=%s, or start a"
-        " new one with -e cache_restart_resume=false." % (begun, ", ".join(other), chosen.what[other[0]], begun)
+        " new one with -e cache_restart_resume=false." % (begun, ", ".join(other), what[other[0]], begun)
     )
 
 

@@ -54,31 +54,22 @@ def restarted(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) 
     return [host for host in hosts if host in fleet.get("done", ()) or record_of(host, variables, fleet).get("state") == "done"]
 
 
-def failed(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], run: Sequence[str], there: Sequence[str]) -> List[str]:
-    """The hosts that have failed, and those of this ``run`` that were lost: they are no longer ``there``."""
-    return [host for host in hosts if variables[host].get("pgfleet_failure") or (host in run and host not in there)]
-
-
 def left(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
-    """The hosts that this roll has yet to restart; a primary that is to be skipped is none."""
-    there = restarted(hosts, variables)
-    fleet = fleet_of(hosts, variables)
+    """The hosts that this roll has yet to restart, without a primary that is to be skipped; when it is aborted, those that are not put back."""
+    there, fleet = restarted(hosts, variables), fleet_of(hosts, variables)
     if fleet.get("abort"):
-        return [host for host in hosts if host not in there and (variables[host].get("pgfleet_failure") or _begun_beyond_limit(host, hosts, variables))]
-    primary = str(fleet.get("primary") or "")
-    given = variables[primary].get("cache_restart_given") or {} if primary in hosts else {}
-    skipped = primary if given.get("cache_restart_primary") == "skip" else ""
-    return [host for host in hosts if host not in there and host != skipped]
+        return [host for host in hosts if host not in there and (variables[host].get("pgfleet_failure") or _is_open_still(host, hosts, variables))]
+    return [host for host in hosts if host not in there and host != fleet.get("skipped")]
 
 
-def _begun_beyond_limit(host: str, hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether something is begun on a host that this run has not reached."""
+def _is_open_still(host: str, hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether something is begun on a host that this run has not gone on with."""
     found = fleet_of(hosts, variables).get("answers") or {}
     return host in found and not variables[host].get("cache_restart_result") and is_open(found[host])
 
 
 def fleet_of(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The plan; a host beyond --limit does not know it."""
+    """The plan."""
     return next((variables[host]["cache_restart_fleet"] for host in hosts if variables[host].get("cache_restart_fleet")), {})
 
 

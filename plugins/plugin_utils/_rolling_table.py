@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible.module_utils.common.text.formatters import bytes_to_human
 from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll, _tables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters, _plan, _roll, _tables
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import Column, Result
 
 PHASES = (("snapshot", 8), ("out", 5), ("restart", 7), ("pause", 5), ("replay", 6), ("restore", 7), ("in", 5))
@@ -22,39 +22,29 @@ COLUMNS = [
 
 
 class Rolling:
-    """``hosts`` are all of the target, also beyond --limit; ``variables`` are Ansible's hostvars."""
+    """``hosts`` are all of the target; ``variables`` are Ansible's hostvars."""
 
     def __init__(self, hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], check_mode: bool) -> None:
         self.hosts = [str(host) for host in hosts]
         self.check_mode = check_mode
         self._variables = {host: variables[host] for host in self.hosts}
-        # the others were beyond --limit
-        self._known = [host for host in self.hosts if "pgfleet_failure" in self._variables[host]]
-        self._fleet = self._first("cache_restart_fleet")
-        self._problem = next((str(one) for one in (self._variables[host].get("cache_restart_problem") for host in self._known) if one), "")
-        self._failed = [host for host in self._known if self._failure(host)]
+        self._fleet = _roll.fleet_of(self.hosts, self._variables)
+        self._problem = str(self._fleet.get("problem") or "")
+        self._failed = [host for host in self.hosts if self._failure(host)]
 
-    def _first(self, name: str) -> Mapping[str, Any]:
-        """The first value of a variable that the plan has set for all hosts alike."""
-        found = (self._variables[host].get(name) for host in self._known)
-        return next((one for one in found if isinstance(one, Mapping) and one), {})
-
-    def lines(self, ended: Mapping[str, Mapping[str, Any]], again: Callable[[List[str], bool], str]) -> Tuple[List[str], Dict[str, str]]:
-        """``again`` returns the command to go on with, without these hosts, and with --limit as it was given or not."""
+    def lines(self, ended: Mapping[str, Mapping[str, Any]]) -> Tuple[List[str], Dict[str, str]]:
         found, odd = _tables.lines(COLUMNS, self.hosts, self._row, ended)
-        unreachable = [host for host in self._known if self._failure(host).startswith(("unreachable", "lost"))]
+        unreachable = [host for host in self._failed if self._failure(host).startswith(("unreachable", "lost"))]
         found.append("")
         if unreachable:
             found.append("Unreachable: %s." % _names(unreachable))
         for host in self.hosts:
             if self._out(host):
                 found.append("Out of traffic now: %s (%s)." % (printable(host), _names(self._out(host))))
-            elif self._away(host):
-                found.append("Out of traffic since an earlier run: %s. Run the playbook for this host." % printable(host))
             found += self._debt(host)
-        return [*found, *self._what_is_left(unreachable, again)], odd
+        return [*found, *self._what_is_left(unreachable)], odd
 
-    def _what_is_left(self, unreachable: List[str], again: Callable[[List[str], bool], str]) -> List[str]:
+    def _what_is_left(self, unreachable: List[str]) -> List[str]:
         if self._problem or (self.check_mode and self._failed):
             return [" ".join(filter(None, [printable(self._problem), "Nothing would be restarted." if self.check_mode else "Nothing was restarted."]))]
         if self.check_mode:
@@ -67,37 +57,36 @@ class Rolling:
             return ["All hosts but the primary %s (cache_restart_primary=skip) are restarted: the rolling restart is finished." % _names(skipped)]
         if not left:
             return ["All hosts are restarted: the rolling restart is finished."]
-        # keep --limit as long as it covers a host that is left
-        limited = any(host in self._known for host in left)
-        text = "Not done: %s. Continue with: %s" % (_names(left), printable(again(unreachable, limited)))
-        return [text + (" (or without --limit, once they are reachable)" if unreachable else "")]
+        text = "Not done: %s. Run the playbook again, with the same variables, to continue." % _names(left)
+        others = [host for host in self.hosts if host not in unreachable]
+        without = " To go on without %s, add -e cache_restart_only=%s." % (_names(unreachable), printable(",".join(others)))
+        return [text + (without if unreachable and others else "")]
 
     def _preview(self) -> List[str]:
+        batches = [list(map(str, batch)) for batch in self._fleet.get("batches") or []]
+        primary, last = str(self._fleet.get("primary") or ""), str(self._fleet.get("last") or "")
+        order = [host for batch in batches for host in batch] + ([last] if last else [])
+        steps = ["  %s: %s" % (printable(host), would) for host in order for would in [self._variables[host].get("cache_restart_would")] if would]
         if self._fleet.get("abort"):
-            back = [host for step in _list(self._fleet.get("steps")) for host in _list(step)]
-            return ["Would put back what was begun on %s, and restart no other host." % (_names(back) if back else "no host")]
-        batches = _list(self._fleet.get("batches"))
+            return ["Would put back what was begun on %s, and restart no other host." % (_names(order) if order else "no host"), *steps]
         found = ["Would restart no standby."]
         if batches:
-            found = ["Would first restart the batches %s." % "; ".join(_names(_list(batch)) for batch in batches)]
-        primary = str(self._fleet.get("primary") or "")
-        way = str(Result(self._variables.get(primary, {}).get("cache_restart_given") or {}).text("cache_restart_primary") or "in_place")
-        if self._fleet.get("last"):
-            found.append("Would then restart the primary %s%s." % (printable(primary), " after a switchover" if way == "switchover" else ""))
-        elif primary and way == "skip":
+            found = ["Would first restart the batches %s." % "; ".join(map(_names, batches))]
+        if last:
+            found.append("Would then restart the primary %s%s." % (printable(primary), " after a switchover" if self._fleet.get("switchover") else ""))
+        elif primary and self._fleet.get("skipped"):
             found.append("Would not restart the primary %s." % printable(primary))
-        return found
+        return found + steps
 
     def _failure(self, host: str) -> str:
         return str(self._variables[host].get("pgfleet_failure") or "")
 
-    def _out(self, host: str) -> List[Any]:
-        return _list(self._variables[host].get("cache_restart_out"))
-
-    def _away(self, host: str) -> bool:
-        """Whether any earlier run has left the host out of traffic, and this one has not reached it."""
-        answer = self._answer(host)
-        return not self._variables[host].get("cache_restart_result") and answer.get("kept", {}).get("out") is True
+    def _out(self, host: str) -> List[str]:
+        """Where the host is out of traffic, by its record: hosts of proxies, or the user's own task files."""
+        record = (self._variables[host].get("cache_restart_result") or {}).get("record") or self._answer(host).get("kept") or {}
+        if _states.fault(record) or not record.get("out"):
+            return []
+        return sorted({_adapters.where(place) for place in record.get("traffic") or []})
 
     def _debt(self, host: str) -> List[str]:
         """The pending restore of the host, from its record."""
@@ -122,8 +111,8 @@ class Rolling:
             residency = Result(self._variables[host].get("__cache_restart_reached") or {}).figure("residency")
         phases = [seconds.figure(name) for name, dummy in PHASES]
         words = [self._failure(host) or answers.text("problem", 500), *result.texts("remarks")]
-        remarks = [str(self._variables[host].get(name) or "") for name in ("cache_restart_remark", "cache_restart_closing")]
-        words += [remark for remark in remarks if remark and remark not in words]
+        remark = str(self._variables[host].get("cache_restart_remark") or "")
+        words += [remark] if remark not in words else []
         if self.check_mode and self._fleet and not self._problem and not self._failed:
             words.append(_roll.preview(host, self._variables[host], self._fleet))
         return [
@@ -131,20 +120,16 @@ class Rolling:
             "failed" if self._failure(host) else result.text("state", 20) or "-",
             "%.2f %%" % residency if residency is not None else "-",
             *("-" if one is None else "%g" % one for one in phases),
-            "out" if self._out(host) or result.truth("out") or self._away(host) else "-" if recovering is None else "in",
+            "out" if self._out(host) or result.truth("out") else "-" if recovering is None else "in",
         ], " ".join(filter(None, words))
 
     def _answer(self, host: str) -> Mapping[str, Any]:
-        """The host's own answer, else the one of the plan: a host beyond --limit has none of its own."""
+        """The host's own answer, else the one of the plan, which in check mode has started what is stopped."""
         planned: Mapping[str, Any] = (self._fleet.get("answers") or {}).get(host) or {}
         return planned if self.check_mode and planned else _plan.answers_of(host, self._variables).get(host) or planned
 
     def _record(self, host: str) -> Mapping[str, Any]:
         return _roll.record_of(host, self._variables, self._fleet)
-
-
-def _list(value: Any) -> List[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def _names(names: Sequence[Any]) -> str:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence
 
 from ansible.module_utils.common.text.formatters import bytes_to_human
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters
@@ -20,38 +20,6 @@ def thin(snapshot: Mapping[str, Any]) -> List[str]:
     if not snapshot["thin"]:
         return []
     return ["The snapshot before the restart is thin: only %s were cached." % bytes_to_human(snapshot["wanted"] * 8192)]
-
-
-ORDER = (
-    "snapshot", "may_go_out", "still_out", "out", "stop", "paused", "server", "restarted", "restore_only", "replay", "may_go_in", "in", "gate", "back")
-
-
-def in_order(lists: Sequence[Sequence[str]]) -> List[str]:
-    """What any of several hosts has left (files()), in the order that each of them needs."""
-    return [name for name in ORDER if any(name in files for files in lists)]
-
-
-def files(record: Mapping[str, Any], way: Mapping[str, bool], standby: bool, goes_out: bool, pooled: bool) -> List[str]:
-    """The task files that are left for a host, in their order, without ``.yml``.
-
-    ``way`` is _states.way()'s, ``goes_out`` says whether it leaves traffic, and ``pooled`` whether its clients are paused meanwhile.
-    """
-    restart, out = way["restart"], bool(record.get("out"))
-    if goes_out and not restart and not out:
-        return [*(["restarted"] if way["again"] else []), "restore_only"]
-    leaves = [*(["may_go_out"] if restart else []), *(["still_out"] if out else []), "out"] if goes_out else []
-    steps = [*(["snapshot"] if way["save"] else []), *leaves]
-    if restart:
-        steps += ["stop", "paused" if pooled else "server"]
-    if restart or way["again"]:
-        steps.append("restarted")
-    if standby and way["restore"]:
-        steps.append("replay")
-    if not standby:  # its clients wait: it goes back before it is warm
-        steps += [*(["may_go_in"] if restart or way["again"] else []), *(["in"] if out or goes_out else [])]
-    if way["restore"] and (way["save"] or record.get("debt")):
-        steps.append("gate")
-    return [*steps, *(["back"] if standby and (out or goes_out) else [])]
 
 
 def waiting(host: str, waits: Sequence[Mapping[str, Any]], seconds: Any) -> str:
@@ -74,22 +42,7 @@ def gate_fails(gate: str, residency: Optional[float], tried: Any, attempts: Any)
     return gate == "fail" or residency is None or (gate == "wait" and int(tried) >= int(attempts))
 
 
-def end(record: Mapping[str, Any], way: Mapping[str, Any], answer: Mapping[str, Any], measured: Mapping[str, Any]) -> Dict[str, Any]:
-    """How the end of a host's part is recorded: the event, its facts, and the phase whose seconds it ends."""
-    if not way["restore"]:
-        return {"event": "left", "facts": {"started": answer["started"]}, "phase": ""}
-    if record["state"] == "warm":
-        return {"event": "done", "facts": {}, "phase": ""}
-    return {"event": "ended", "facts": dict(measured), "phase": "restore"}
-
-
 def taken_out_again(ways: Sequence[Mapping[str, Any]], seen: Seen) -> List[str]:
     """A remark on those that had put a host back into traffic, which is taken out again."""
     who = _adapters.in_traffic(ways, seen)
     return ["%s had put it back into traffic%s: it was taken out again." % (who, _adapters.forgets(ways, seen))] if who else []
-
-
-def closing(record: Mapping[str, Any], ways: Sequence[Mapping[str, Any]], seen: Seen) -> str:
-    """A remark at the end of a run on a host that is to be out of traffic and is not."""
-    who = _adapters.in_traffic(ways, seen) if record.get("out") else ""
-    return "Should be out of traffic, but %s sends it traffic again%s." % (who, _adapters.forgets(ways, seen)) if who else ""

@@ -55,8 +55,8 @@ PLAYBOOKS = (
 KEYWORDS = tuple(name for name in PLAYBOOKS if name == "target" or name.endswith("_serial"))  # which only plays read
 # Names that playbooks and roles set for themselves; they last until the run ends
 OWN = re.compile(
-    r"cache_restart_(answers|fleet|given|held|hosts|lease|out|primary_now|problem|remark|roll|run|takeover)|\w+_result"
-    r"|pgfleet_(batch|entry_point|failure|playbook|plot|reached|report|role|run|target"
+    r"cache_restart_(answers|fleet|host|hosts|lease|left|remark|would)|\w+_result"
+    r"|pgfleet_(entry_point|failure|playbook|plot|reached|report|role|run|target|when"
     r"|service_(boots|commands|evict|server|state|timeout)|traffic_(alone|begun|bound|host|out|places|primary|remark|seen|step|timeout))"
 )
 _ALIKE = 0.8  # of 1: a variable of this likeness to a known one is a misspelt one
@@ -265,6 +265,7 @@ FORMS: Dict[str, Callable[[str, Any], Any]] = {
     "cache_restart_min_free": _units.parse_bytes,
     "cache_restart_serial": _batches,
     "cache_restart_snapshot": lambda name, value: _named(name, value, _residency_snapshot.check_name, False),
+    "cache_restart_before_in": _file,
     "cache_restart_traffic": _adapter("traffic"),
     "cache_warmup_deadline": _moment("deadline"),
     "cache_warmup_hold_until": _moment("hold_until"),

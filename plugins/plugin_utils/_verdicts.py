@@ -41,7 +41,7 @@ RESULTS = {
 def verdict(host: str, variables: Mapping[str, Any], playbook: str) -> Dict[str, Any]:
     """``verdict`` and ``message`` of one host, and its ``result`` without what Ansible adds."""
     result = variables.get(RESULTS[playbook])
-    begun = result is not None or (playbook == "rolling_restart" and variables.get("cache_restart_given"))
+    begun = result is not None or (playbook == "rolling_restart" and variables.get("cache_restart_host"))
     result = result if isinstance(result, Mapping) and not result.get("skipped") else {}
     if playbook == "rolling_restart":
         result = _roll.record_of(host, {host: variables}, variables.get("cache_restart_fleet") or {})
@@ -59,15 +59,10 @@ def _judge(host: str, variables: Mapping[str, Any], result: Mapping[str, Any], p
         return FAILED, _one_line(result.get("msg", ""))
     if not begun:
         return NOT_RUN, "nothing was done: excluded by --tags, --skip-tags or --start-at-task, or another host ended the run"
-    if playbook == "rolling_restart" and not variables.get("ansible_check_mode") and not _rolled(host, variables, result):
-        return NOT_BEGUN, _one_line(variables.get("cache_restart_problem") or "not started: another host has failed")
+    fleet = variables.get("cache_restart_fleet") or {}
+    if playbook == "rolling_restart" and not variables.get("ansible_check_mode") and result.get("state") != "done" and fleet.get("skipped") != host:
+        return NOT_BEGUN, _one_line(fleet.get("problem") or "not started: another host has failed")
     return DONE, ""
-
-
-def _rolled(host: str, variables: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
-    skipped = (variables.get("cache_restart_given") or {}).get("cache_restart_primary") == "skip" and (
-        variables.get("cache_restart_fleet") or {}).get("primary") == host
-    return result.get("state") == "done" or skipped
 
 
 def verdicts(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], playbook: str) -> Dict[str, Dict[str, Any]]:

@@ -65,7 +65,7 @@ def test_each_fault_is_named_before_anything_is_stopped(fleet, clusters):
     assert status != 0 and fleet.started() == before
     says(output, 'PostgreSQL on db1 would not start again: invalid value for parameter "shared_buffers": "128XB" (%s line %d).' % (conf, line))
     says(output, "PostgreSQL on db2 would not start again: max_connections would be 20, and is 100 on its primary; max_wal_senders would be 5,"
-         " and is 10 on its primary. A standby with less does not start: raise it here, or restart the primary with its new value first (--limit).")
+         " and is 10 on its primary. A standby with less does not start: raise it here, or restart the primary with its new value first (cache_restart_only).")
     says(output, 'PostgreSQL on db3 would not start again: %s line %d: invalid authentication method "nonsense". Correct it first.' % (hba, at))
 
 
@@ -84,23 +84,30 @@ def test_what_the_host_does_not_give(fleet, clusters):
 
 
 @contextmanager
-def silent(one):
-    """A receiver of WAL that does not confirm, and for which the server has no timeout. It ends, and the server goes on."""
+def receiver_of(one, **environment):
+    """A receiver of WAL for which the server has no timeout. It ends, and the server goes on."""
     folder = tempfile.mkdtemp(prefix="pgfleet_wal.", dir="/var/tmp")
     shutil.chown(folder, "postgres", "postgres")
     one.sql("ALTER SYSTEM SET wal_sender_timeout = 0")
     one.sql("SELECT pg_reload_conf()")
     receiver = subprocess.Popen(
-        [one.bin + "/pg_receivewal", "--directory", folder, "--host", one.socket, "--port", str(one.port), "--no-loop"], user="postgres", group="postgres",
+        [one.bin + "/pg_receivewal", "--directory", folder, "--host", one.socket, "--port", str(one.port), "--no-loop", "--status-interval=2"],
+        env=dict(os.environ, **environment), user="postgres", group="postgres",
         extra_groups=[], cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: one.sql("SELECT count(*) FROM pg_stat_replication WHERE application_name = 'pg_receivewal' AND state = 'streaming'") == "1")
-        receiver.send_signal(signal.SIGSTOP)
-        yield
+        yield receiver
     finally:
         receiver.kill()
         receiver.wait()
         shutil.rmtree(folder)
+
+
+@contextmanager
+def silent(one):
+    with receiver_of(one) as receiver:
+        receiver.send_signal(signal.SIGSTOP)
+        yield
 
 
 def forget_timeout(one):
@@ -125,6 +132,37 @@ def test_a_receiver_that_no_stop_would_outlast(fleet, clusters):
             assert status == 0, output
     finally:
         forget_timeout(one)
+
+
+ELEVEN_DAYS_AGO = """
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+int gettimeofday(struct timeval *now, void *zone) {
+    int done = syscall(SYS_gettimeofday, now, zone);
+    now->tv_sec -= 1000000;
+    return done;
+}
+"""
+
+
+@thorough
+def test_a_receiver_with_another_clock(fleet, clusters, tmp_path):
+    """It confirms: what it thinks of the time is no silence."""
+    source, library = tmp_path / "clock.c", "/var/tmp/pgfleet_clock.so"
+    source.write_text(ELEVEN_DAYS_AGO)
+    run("gcc", "-shared", "-fPIC", "-o", library, str(source))
+    one = clusters["db1"]
+    try:
+        with receiver_of(one, LD_PRELOAD=library):
+            wait_until(lambda: one.sql(
+                "SELECT clock_timestamp() - reply_time > '10 days' FROM pg_stat_replication WHERE application_name = 'pg_receivewal'") == "t")
+            output, status = fleet.run("--check")
+            assert status == 0 and "silent" not in output, output
+    finally:
+        forget_timeout(one)
+        os.unlink(library)
 
 
 @thorough
@@ -178,7 +216,7 @@ def test_what_a_standby_has_replayed_it_does_not_replay_again(fleet, clusters):
     try:
         output, status = fleet.run("-e", "cache_restart_max_lag=1MB", "--check")
         assert status == 0 and re.search(r"db2 would replay .* MB again after a restart: before that, a checkpoint is run on the primary\.", output), output
-        output, status = fleet.run("--limit", "db2")
+        output, status = fleet.run("-e", "cache_restart_only=db2")
         assert status == 0, output
     finally:
         primary.sql("DROP TABLE since")
@@ -222,6 +260,7 @@ def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):
     (CONF, "ssl = on\nssl_key_file = '{folder}/other.key'\nssl_cert_file = '{folder}/own.crt'",
      'could not load private key file "{folder}/other.key": key values mismatch. Correct it first.'),
     (CONF, "hba_file = '/nowhere/pg_hba.conf'", "hba_file is /nowhere/pg_hba.conf, which cannot be read. Restore the file, or correct the setting."),
+    (CONF, "hba_file = '/dev/null'", "hba_file would be /dev/null, and is *: nothing can tell before the start whether the rules there have a fault."),
     (CONF, "max_replication_slots = 0", "max_replication_slots would be 0, and there are 1 replication slots: drop those that nobody needs, or raise it."),
     (CONF, "wal_level = minimal", "wal_level would be minimal, but there are replication slots: raise it, or change that first."),
     (CONF, "superuser_reserved_connections = 100", "superuser_reserved_connections (100) must be less than max_connections (100)"),
@@ -235,8 +274,8 @@ def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):
     (CONF, "huge_pages = on\nshared_buffers = 9GB", "huge_pages is on and 9.* GB are needed, but the host has huge pages (2.00 MB) for *: raise"),
     (IDENT, "map /( x", "*pg_ident.conf line *: invalid regular expression"),
     (CONF, "port = 1", "it would be at port 1, and is at *: neither its clients nor this rolling restart would find it."),
-], ids=["syntax", "library", "broken library", "certificate", "key", "pair", "hba", "slots", "wal_level", "reserved", "archive", "logs", "long socket",
-        "moved socket", "no address", "recovery.conf", "backup_label", "huge_pages", "ident", "port"])
+], ids=["syntax", "library", "broken library", "certificate", "key", "pair", "hba", "other hba", "slots", "wal_level", "reserved", "archive", "logs",
+        "long socket", "moved socket", "no address", "recovery.conf", "backup_label", "huge_pages", "ident", "port"])
 def test_siblings(fleet, clusters, machine, name, text, message):
     folder = machine.directory
     for pair in ("own", "other"):
@@ -257,16 +296,15 @@ def test_siblings(fleet, clusters, machine, name, text, message):
 
 @thorough
 def test_what_keeps_no_server_from_starting(fleet, clusters):
-    """No map file, faults in an hba_file that is left, a certificate in the data directory, and huge pages that a reboot brings."""
+    """No map file, a certificate in the data directory, huge pages that a reboot brings, more addresses where it listens, and its directory by another name."""
     one = clusters["db2"]
     run("openssl", "req", "-new", "-x509", "-nodes", "-subj", "/CN=db2", "-keyout", one.data + "/own.key", "-out", one.data + "/own.crt", user="postgres")
-    other, maps = one.data + "/other_hba.conf", one.data + "/pg_ident.conf"
-    shutil.copy(one.data + "/pg_hba.conf", other)
-    shutil.chown(other, "postgres", "postgres")
+    maps = one.data + "/pg_ident.conf"
     os.rename(maps, maps + ".away")
     try:
-        with added(one, HBA, "local all all nonsense"), added(
-                one, CONF, "hba_file = '%s'\nhuge_pages = on\nshared_buffers = 9GB\nssl = on\nssl_cert_file = 'own.crt'\nssl_key_file = 'own.key'" % other):
+        with added(one, CONF, "\n".join([
+                "huge_pages = on", "shared_buffers = 9GB", "ssl = on", "ssl_cert_file = 'own.crt'", "ssl_key_file = 'own.key'", "listen_addresses = '*'",
+                "unix_socket_directories = '%s/'" % one.socket])):
             output, status = fleet.run("--check", cache_restart_what="host")
     finally:
         os.rename(maps + ".away", maps)
@@ -365,7 +403,7 @@ def test_the_primary_first(fleet, clusters):
         output, status = fleet.run()
         assert status != 0 and fleet.started() == before
         says(output, "PostgreSQL on db2 would not start again: max_connections would be 50, and is 100 on its primary.")
-        output, status = fleet.run("--limit", "db1")
+        output, status = fleet.run("-e", "cache_restart_only=db1")
         assert status == 0, output
         output, status = fleet.run()
         assert status == 0, output
@@ -403,7 +441,7 @@ def test_a_candidate_that_was_warm(fleet, clusters, task, message, gate):
     steer = fleet.write("spoilt.yml", SPOILT.format(task=task.format(data=one.data, bin=one.bin, socket=one.socket, port=one.port)))
     try:
         output, status = fleet.run(
-            "--limit", "db1,db2", "-e", "cache_restart_gate=" + gate, "-e", "cache_restart_timeout=3",
+            "-e", "cache_restart_only=db1,db2", "-e", "cache_restart_gate=" + gate, "-e", "cache_restart_timeout=3",
             cache_restart_primary="switchover", cache_restart_switchover_tasks=fleet.write("never.yml", "[]"),
             per_host={"db2": {"cache_restart_traffic": [steer]}})
     finally:

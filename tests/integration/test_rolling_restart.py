@@ -15,14 +15,12 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 import time
 
 import pytest
 from cluster import LOOSE, heart, thorough
 from conftest import TABLES
 from playbook import banners
-from proxies import HAProxy
 from test_playbooks import OLDEST, as_text
 
 NAMES = ("db1", "db2", "db3")
@@ -183,41 +181,22 @@ def test_a_failed_gate_and_its_resume(fleet, clusters):
     assert status != 0
     assert "less than min_residency of %d %%" % LOOSE in row(output, "db2")
     assert "1 of 3 hosts failed: db2. The table shows why." in output
-    assert "Not done: db1, db2. Continue with: ansible-playbook -i %s pgfleet.cache.rolling_restart" % fleet.ansible.inventory in output
+    assert "Not done: db1, db2. Run the playbook again, with the same variables, to continue." in output
     between = fleet.started()
     assert between["db1"] == before["db1"]
     assert between["db2"] != before["db2"] and between["db3"] != before["db3"]
     assert resident(clusters["db2"]) < 0.1 and is_restored(clusters["db3"], fleet.kept("db3"))
 
-    # beyond --limit, the primary is found all the same
-    output, status = fleet.run("--limit", "db2")
+    # the primary is found all the same
+    output, status = fleet.run("-e", "cache_restart_only=db2")
     assert status == 0, output
-    assert "Not done: db1. Continue" in output
+    assert "Not done: db1. Run the playbook again" in output
     assert is_restored(clusters["db2"], fleet.kept("db2"))
     output, status = fleet.run()
     assert status == 0, output
     after = fleet.started()
     assert after["db2"] == between["db2"] and after["db3"] == between["db3"] and after["db1"] != between["db1"]
     assert all(fleet.kept(name)["finished"] for name in NAMES)
-
-
-@thorough
-def test_a_batch_of_hosts_that_have_different_steps_left(fleet, clusters):
-    """db2 is out, restarted and cold; db3 is as it was. Each takes its own steps, in its own order."""
-    for one in clusters.values():
-        warm(one)
-    steer = fleet.write("steer.yml", "- name: Steer {{ pgfleet_traffic_step }}\n  ansible.builtin.debug: {msg: '{{ inventory_hostname }}'}\n")
-    steered = {"cache_restart_traffic": [steer], "cache_restart_min_standbys": 0, "cache_restart_primary": "skip"}
-    output, status = fleet.run(per_host={"db2": {"cache_warmup_budget": "1MB"}}, **steered)
-    assert status != 0 and fleet.kept("db2")["out"] and fleet.kept("db3")["state"] == "planned", output
-    between = fleet.started()
-    output, status = fleet.run(cache_restart_serial=2, **steered)
-    assert status == 0, output
-    after = fleet.started()
-    assert after["db2"] == between["db2"] and after["db3"] != between["db3"]
-    for name in ("db2", "db3"):
-        kept = fleet.kept(name)
-        assert kept["state"] == "done" and not kept["out"] and is_restored(clusters[name], kept), name
 
 
 @thorough
@@ -316,7 +295,10 @@ def test_check_mode_changes_nothing(fleet):
     before = fleet.started()
     output, status = fleet.run("--check")
     assert status == 0, output
-    assert "Would first restart the batches db2; db3." in output
+    lines = output.splitlines()
+    begins = lines.index("Would first restart the batches db2; db3.")
+    assert lines[begins + 1:begins + 5] == ["Would then restart the primary db1.", *(
+        "  %s: snapshot, restart, %srestore" % (name, "" if name == "db1" else "replay, ") for name in ("db2", "db3", "db1"))], output
     assert fleet.started() == before
     assert not os.path.exists(os.path.join(fleet.directory, "state"))
 
@@ -327,7 +309,7 @@ REFUSED = [
      "db1 has no standby, so no host would serve while it restarts. Add the standbys to target, or set cache_restart_min_standbys to 0. No host was"
      " restarted."),
     ({"hosts": ("db2", "db3")},
-     "No primary found among db2, db3: name the whole fleet with target, and select hosts with --limit. No host was restarted."),
+     "No primary found among db2, db3: name the whole fleet with target, and the hosts to restart with cache_restart_only. No host was restarted."),
     ({"cache_restart_serial": 2},
      "A batch of db2, db3 would take all standbys out of traffic: 0 of 2 would stay, but cache_restart_min_standbys is 1. Reduce"
      " cache_restart_serial. No host was restarted."),
@@ -449,44 +431,6 @@ def test_a_change_of_roles_stops_the_roll(fleet, machine):
     assert fleet.kept("db5")["out"] is False
 
 
-@thorough
-def test_standbys_behind_haproxy(fleet, clusters, tmp_path):
-    """One after the other is out, and never both; who is put back meanwhile, as by a reload, is taken out again, and the report names that one alone."""
-    proxy = HAProxy(str(tmp_path), {name: clusters[name] for name in ("db2", "db3")})
-    found, over, forgotten = [], threading.Event(), []
-
-    def watch():
-        while not over.wait(0.05):
-            seen = proxy.statuses()
-            if not forgotten and "db2.json" in fleet.left() and fleet.kept("db2").get("out") and not fleet.kept("db2")["intent"]:
-                forgotten.append(proxy.ask("set server read/db2 state ready"))
-            found.append(seen)
-
-    thread = threading.Thread(target=watch)
-    try:
-        for one in clusters.values():
-            warm(one)
-        before = fleet.started()
-        thread.start()
-        output, status = fleet.run(
-            cache_restart_traffic=["haproxy"], cache_restart_primary="skip",
-            cache_restart_haproxy=[{"host": "db1", "backend": "read", "socket": proxy.socket}],
-        )
-        assert status == 0, output
-        assert set(proxy.statuses().values()) == {"UP"}
-        assert [name for name, started in fleet.started().items() if started != before[name]] == ["db2", "db3"]
-    finally:
-        over.set()
-        if thread.ident:
-            thread.join()
-        proxy.stop()
-    for name in ("db2", "db3"):
-        assert any(one[name].startswith("DRAIN") for one in found), name
-    assert not [one for one in found if "UP" not in one.values()], "nobody served"
-    text = {name: row(output, name) for name in ("db2", "db3")}
-    assert "HAProxy on db1 had put it back into traffic (a reload" in text["db2"] and "had put it back" not in text["db3"], output
-
-
 def test_unreachable_hosts_are_named(fleet):
     """A host that cannot be reached from the beginning: nothing is changed, and the way on is shown."""
     before = fleet.started()
@@ -494,9 +438,17 @@ def test_unreachable_hosts_are_named(fleet):
     assert status != 0
     assert row(output, "db3").count("unreachable: ") == 1
     assert "1 of 3 hosts failed: db3. The table shows why." in output and "has no attribute" not in output
-    says(output, "Unreachable: db3. Not done: db1, db2, db3. Continue with: ansible-playbook -i * pgfleet.cache.rolling_restart"
-                 " --limit 'all,!db3' (or without --limit, once they are reachable)".replace(". Not", "*Not"))
+    says(output, "Unreachable: db3. Not done: db1, db2, db3. Run the playbook again, with the same variables, to continue. To go on without db3, add"
+                 " -e cache_restart_only=db1,db2.")
     assert fleet.started() == before
+
+
+@thorough
+def test_limit_is_refused(fleet):
+    before = fleet.started()
+    output, status = fleet.run("--limit", "db2,db1")
+    assert status != 0 and fleet.started() == before and fleet.left() == [], output
+    says(output, "leave it out, and name the hosts to restart with -e cache_restart_only=db2,db1.")
 
 
 def counted(output):
@@ -510,22 +462,11 @@ def test_what_a_roll_of_one_standby_costs(fleet, clusters):
     """It was 226 lines and 48 calls, without this test's own tasks, 3 lines and 4 calls. Without traffic nothing looks at a proxy."""
     for one in clusters.values():
         warm(one)
-    output, status = fleet.run("--limit", "db2", "-vvv")
+    output, status = fleet.run("-e", "cache_restart_only=db2", "-vvv")
     assert status == 0, output
     lines, calls = counted(output)
     assert len(lines) - 3 <= 226 // 2 and len(calls) <= 52, "%d lines, %d calls\n%s" % (len(lines), len(calls), "\n".join(lines))
     assert not [line for line in lines if re.search("prox|pgbouncer", line, re.IGNORECASE)]
-
-
-@thorough
-def test_a_host_with_nothing_to_say_has_no_line(fleet):
-    """Neither when nothing is restarted, nor in a batch that is not its own."""
-    for arguments in (["--check"], ["-e", "cache_restart_primary=skip", "-e", "cache_restart_what=host"]):
-        output, status = fleet.run(*arguments)
-        assert status == 0, output
-        plays = dict(re.findall(r"^PLAY \[(\d)\..*?\n(.*?)(?=^PLAY )", output, re.MULTILINE | re.DOTALL))
-        quiet = {"1": "db1", "5": "db1"}
-        assert not [number for number, name in quiet.items() if "skipping: [%s]" % name in plays[number]], output
 
 
 KEPT_BY_THE_TEST = ("pgfleet_state_directory", "cache_restart_min_free", "cache_warmup_snapshot", "cache_warmup_min_residency")
@@ -567,7 +508,7 @@ def test_text_versions_strategies_and_callbacks(fleet, clusters, environment):
 def test_extra_variables_do_not_replace_the_gate(fleet):
     before = fleet.started()
     for name in ("cache_warmup_snapshot=warm", "cache_warmup_min_residency=1", "cache_warmup_max_age=1s"):
-        output, status = fleet.run("-e", name, "--limit", "db2")
+        output, status = fleet.run("-e", name, "-e", "cache_restart_only=db2")
         assert status != 0
         says(output, name.split("=", maxsplit=1)[0] + " is given with -e and would override what the rolling restart sets. Remove it:")
     assert fleet.started() == before

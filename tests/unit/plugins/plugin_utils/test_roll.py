@@ -9,13 +9,6 @@ import pytest
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll
 
 HOSTS = ["db1", "db2", "db3", "db4"]
-DEFAULTS = {
-    "what": {"db1": "postgresql", "db2": "postgresql", "db3": "postgresql"},
-    "primary": "in_place", "candidate": "", "switchover_tasks": "", "serial": 1, "min_standbys": 1, "resume": True,
-    "max_age": 86400,
-}
-
-
 STARTED = 1763700000000000
 # What a server says of itself, and what its host has kept
 ANSWER = {
@@ -34,35 +27,36 @@ def fleet(**kept):
             for host in HOSTS}
 
 
-def plan(found=None, limited=None, **options):
-    return _plan.plan_of(HOSTS, fleet() if found is None else found, HOSTS if limited is None else limited, 100000.7, **dict(DEFAULTS, **options))
+def plan(found=None, what=None, **options):
+    what = {**dict.fromkeys(HOSTS, "postgresql"), **(what or {})}
+    return _plan.plan_of(HOSTS, fleet() if found is None else found, 100000.7, _plan.Options(**options), what)
 
 
 def test_a_new_one():
+    restart = {"save": True, "restart": True, "restore": True, "again": False}
     assert plan() == {
         "hosts": HOSTS, "primary": "db1", "standbys": ["db2", "db3", "db4"], "roll": "100000", "resumed": False, "done": [],
         "batches": [["db2"], ["db3"], ["db4"]], "last": "db1", "problem": "", "abort": False,
-        "commits_may_wait": False,
+        "commits_may_wait": False, "skipped": "", "check": HOSTS, "ways": dict.fromkeys(HOSTS, restart),
     }
 
 
 @pytest.mark.parametrize(
     ("serial", "batches"),
     [
-        (2, [["db2", "db3"], ["db4"]]),
-        ("2", [["db2", "db3"], ["db4"]]),
-        ("70%", [["db2", "db3"], ["db4"]]),
-        ("1%", [["db2"], ["db3"], ["db4"]]),
+        ([2], [["db2", "db3"], ["db4"]]),
+        (["2"], [["db2", "db3"], ["db4"]]),
+        (["70%"], [["db2", "db3"], ["db4"]]),
+        (["1%"], [["db2"], ["db3"], ["db4"]]),
         ([1, "100%"], [["db2"], ["db3", "db4"]]),
-        ("1, 2", [["db2"], ["db3", "db4"]]),
     ],
 )
 def test_batches(serial, batches):
     assert plan(serial=serial, min_standbys=0)["batches"] == batches
 
 
-def test_limit():
-    found = plan(limited=["db3"])
+def test_only():
+    found = plan(only=["db3"])
     assert (found["batches"], found["last"], found["primary"], found["problem"]) == ([["db3"]], "", "db1", "")
 
 
@@ -112,7 +106,7 @@ def test_abort():
 def test_a_cold_test_that_was_not_finished():
     found = fleet(db3={"debt": dict(DEBT, **{"for": "cold_test", "snapshot": "cold@1"})})
     assert plan(found)["problem"].startswith("A cold test of db3 was not finished; cold@1 has what its caches held before.")
-    assert plan(found, limited=["db2"])["problem"] == "" or "cold" not in plan(found, limited=["db2"])["problem"]
+    assert plan(found, only=["db2"])["problem"] == "" or "cold" not in plan(found, only=["db2"])["problem"]
     assert plan(found, abort=True)["problem"].startswith("A cold test of db3")
 
 
@@ -125,16 +119,16 @@ def test_the_primary_is_left_alone():
     ("hosts", "options", "problem"),
     [
         ({"db1": {"in_recovery": True}}, {},
-         "No primary found among db1, db2, db3, db4: name the whole fleet with target, and select hosts with --limit."),
+         "No primary found among db1, db2, db3, db4: name the whole fleet with target, and the hosts to restart with cache_restart_only."),
         ({"db1": {"problem": "unreachable: no."}}, {},
          "No primary found among db2, db3, db4. db1 does not answer: unreachable: no."),
         ({"db4": {"in_recovery": False}}, {},
          "db1 and db4 are primaries of the same cluster: a standby was promoted. Find out which one the clients use, and make the other its standby"
          " again (pg_rewind)."),
-        ({}, {"serial": 3},
+        ({}, {"serial": [3]},
          "A batch of db2, db3, db4 would take all standbys out of traffic: 0 of 3 would stay, but cache_restart_min_standbys is 1. Reduce"
          " cache_restart_serial."),
-        ({}, {"serial": 2, "min_standbys": "2"},
+        ({}, {"serial": [2], "min_standbys": 2},
          "A batch of db2, db3 would take too many standbys out of traffic: 1 of 3 would stay, but cache_restart_min_standbys is 2. Reduce"
          " cache_restart_serial."),
         ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {},
@@ -142,7 +136,7 @@ def test_the_primary_is_left_alone():
          " cache_restart_what=host, or start a new one with -e cache_restart_resume=false."),
         ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"resume": False}, ""),
         ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"what": {"db1": "postgresql", "db2": "host"}}, ""),
-        ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"what": {"db1": "postgresql"}}, ""),
+        ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"only": ["db1", "db3", "db4"]}, ""),
         ({}, {"primary": "switchover", "candidate": "db9"},
          "cache_restart_candidate is db9, which is not a standby; there are db2, db3, db4."),
         ({}, {"primary": "switchover"},
@@ -160,20 +154,20 @@ def test_problems(hosts, options, problem):
 
 
 def test_who_serves_meanwhile():
-    """Beyond --limit one is out of traffic, and one is down."""
+    """Beside the hosts that are restarted one is out of traffic, and one is down."""
     found = fleet(db4={"roll": "90000", "out": True})
-    assert plan(found, limited=["db1", "db2", "db3", "db4"])["problem"] == ""
-    assert plan(found, limited=["db2"])["problem"] == "", "db3 serves"
+    assert plan(found, only=["db1", "db2", "db3", "db4"])["problem"] == ""
+    assert plan(found, only=["db2"])["problem"] == "", "db3 serves"
     found["db3"]["problem"] = "Cannot connect."
-    assert plan(found, limited=["db2"])["problem"] == (
+    assert plan(found, only=["db2"])["problem"] == (
         "While db2 restarts, 0 of 3 standbys would serve, but cache_restart_min_standbys is 1. db4 has been out of traffic, or not as warm as before,"
-        " since an earlier run: include it in --limit. db3 does not answer: Cannot connect. Or reduce that number."
+        " since an earlier run: name it in cache_restart_only, too. db3 does not answer: Cannot connect. Or reduce that number."
     )
-    assert plan(found, limited=["db2", "db4"])["problem"] == "", "db4 comes back first"
-    assert plan(found, limited=["db2"], min_standbys=0)["problem"] == ""
+    assert plan(found, only=["db2", "db4"])["problem"] == "", "db4 comes back first"
+    assert plan(found, only=["db2"], min_standbys=0)["problem"] == ""
     found["db4"]["problem"] = "timed out"
-    assert plan(found, limited=["db1"])["problem"] == "", "db2 serves"
-    assert plan(found, limited=["db1"], min_standbys=2)["problem"].startswith("While db1 restarts, 1 of 3 standbys would serve,")
+    assert plan(found, only=["db1"])["problem"] == "", "db2 serves"
+    assert plan(found, only=["db1"], min_standbys=2)["problem"].startswith("While db1 restarts, 1 of 3 standbys would serve,")
 
 
 def test_a_primary_alone():
@@ -195,18 +189,12 @@ def test_what_is_left():
     planned = {"primary": "db1", "hosts": HOSTS, "done": ["db2"], "roll": "9"}
     variables = {host: {"cache_restart_fleet": planned} for host in HOSTS}
     variables["db3"]["cache_restart_result"] = {"record": {"roll": "9", "state": "done"}}
-    variables["db4"] = {}  # beyond --limit
+    variables["db4"] = {}
     assert _roll.restarted(HOSTS, variables) == ["db2", "db3"]
     assert _roll.left(HOSTS, variables) == ["db1", "db4"]
-    variables["db1"]["cache_restart_given"] = {"cache_restart_primary": "skip"}
+    planned["skipped"] = "db1"
     assert _roll.left(HOSTS, variables) == ["db4"]
     assert _roll.left(HOSTS, {host: {} for host in HOSTS}) == HOSTS
-
-
-def test_failed():
-    variables = {"db1": {"pgfleet_failure": ""}, "db2": {"pgfleet_failure": "no"}, "db3": {}, "db4": {"pgfleet_failure": ""}}
-    assert _roll.failed(HOSTS, variables, HOSTS, HOSTS) == ["db2"]
-    assert _roll.failed(HOSTS, variables, ["db1", "db2", "db4"], ["db1", "db2"]) == ["db2", "db4"], "db3 is beyond --limit"
 
 
 def test_what_was_done_in_another_roll_is_left():
@@ -417,7 +405,7 @@ def test_half_done(found, waived, half):
     assert _roll.half_done(found, waived) is half
 
 
-def test_what_an_abort_has_left_beyond_limit():
+def test_what_an_abort_has_left():
     of_this_run = {"cache_restart_fleet": {"abort": True, "done": ["db1"], "answers": fleet(db2={"out": True})}}
     variables = {"db1": of_this_run, "db2": {}, "db3": {}}
     assert _roll.left(["db1", "db2", "db3"], variables) == ["db2"]
@@ -438,9 +426,9 @@ def replicating(synchronous, **kept):
 ])
 def test_whose_commits_would_wait(synchronous, batch, message):
     found = replicating(synchronous)
-    said = plan(found, serial=2, min_standbys=0, limited=["db1", *batch])["problem"]
+    said = plan(found, serial=[2], min_standbys=0, only=["db1", *batch])["problem"]
     assert said.startswith(message) and bool(said) == bool(message), said
-    assert plan(found, serial=2, min_standbys=0, limited=["db1", *batch], commits_may_wait=True)["problem"] == ""
+    assert plan(found, serial=[2], min_standbys=0, only=["db1", *batch], commits_may_wait=True)["problem"] == ""
     assert _roll.may_go_out(found, batch[0], {"hosts": tuple(HOSTS)}, batch, "db1", 0, "64MB") == said
     assert _roll.may_go_out(found, batch[0], {"hosts": tuple(HOSTS), "commits_may_wait": True}, batch, "db1", 0, "64MB") == ""
 
@@ -448,17 +436,17 @@ def test_whose_commits_would_wait(synchronous, batch, message):
 def test_a_standby_that_was_down_counts_when_it_is_there_again():
     """The plan does not know it yet, but the check before the next restart does. One that is not waited for does not count."""
     found = replicating({"needed": 1, "standbys": ["walreceiver"], "others": ["other"]})
-    assert plan(found, limited=["db3"])["problem"] == "" and plan(found, limited=["db2"])["problem"] == ""
+    assert plan(found, only=["db3"])["problem"] == "" and plan(found, only=["db2"])["problem"] == ""
     said = _roll.may_go_out(found, "db3", {"hosts": tuple(HOSTS)}, ["db3"], "db1", 0, "64MB")
     assert said.startswith("While db3 restarts, all commits on db1 would wait: synchronous_standby_names needs 1, and 0 would be connected.")
     alone = replicating({"needed": 1, "standbys": ["db2"], "others": ["walreceiver", "other"]})
-    assert plan(alone, limited=["db2"])["problem"].startswith("While db2 restarts, all commits on db1 would wait")
+    assert plan(alone, only=["db2"])["problem"].startswith("While db2 restarts, all commits on db1 would wait")
 
 
 def test_a_standby_that_is_only_restored_keeps_nobody_waiting():
     roll = "99000"
     kept = {"roll": roll, "state": "restarted", "before": STARTED - 1, "after": STARTED, "debt": DEBT}
     found = replicating({"needed": 1, "standbys": ["db2"], "others": []}, db2=kept)
-    planned = plan(found, limited=["db2"])
+    planned = plan(found, only=["db2"])
     assert (planned["roll"], planned["batches"], planned["problem"]) == (roll, [["db2"]], "")
     assert _roll.may_go_out(found, "db2", {"hosts": tuple(HOSTS), "roll": roll}, ["db2"], "db1", 0, "64MB") == ""

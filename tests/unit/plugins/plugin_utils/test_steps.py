@@ -43,28 +43,6 @@ def test_gate_fails(gate, residency, tried, fails):
     assert _steps.gate_fails(gate, residency, tried, "3") is fails
 
 
-@pytest.mark.parametrize(("restore", "state", "found"), [
-    (False, "warm", {"event": "left", "facts": {"started": 7}, "phase": ""}),
-    (True, "warm", {"event": "done", "facts": {}, "phase": ""}),
-    (True, "restarted", {"event": "ended", "facts": {"residency": 99.5}, "phase": "restore"}),
-])
-def test_end(restore, state, found):
-    assert _steps.end({"state": state}, {"restore": restore}, {"started": 7}, {"residency": 99.5}) == found
-    assert found["event"] in _states.EVENTS
-
-
-def test_the_end_of_a_host_that_does_not_answer():
-    """Its answer matters to nothing but what is left as it was."""
-    assert _steps.end({"state": "warm"}, {"restore": True}, {"problem": "down"}, {})["event"] == "done"
-
-
-def test_closing():
-    seen = {"haproxy": [dict(PROXY, out=False)]}
-    assert _steps.closing({"out": True}, WAYS, seen) == "Should be out of traffic, but HAProxy on lb1 sends it traffic again%s." % LOST
-    assert _steps.closing({"out": False}, WAYS, seen) == _steps.closing({"out": True}, WAYS, {"haproxy": [dict(PROXY, out=True)]}) == ""
-    assert _steps.closing({}, WAYS, seen) == "", "a host that was not reached has no record"
-
-
 def test_taken_out_again():
     assert _steps.taken_out_again(WAYS, {"haproxy": [dict(PROXY, out=False), dict(PROXY, host="lb2", out=False)]}) == [
         "HAProxy on lb1, lb2 had put it back into traffic%s: it was taken out again." % LOST]
@@ -77,7 +55,6 @@ def test_an_adapter_that_is_no_haproxy(monkeypatch):
     other.pop("forgets")
     monkeypatch.setattr(_adapters, "described", lambda kind: other)
     seen = {"haproxy": [dict(PROXY, out=False)]}
-    assert _steps.closing({"out": True}, WAYS, seen) == "Should be out of traffic, but Relayd on lb1 sends it traffic again."
     assert _steps.taken_out_again(WAYS, seen) == ["Relayd on lb1 had put it back into traffic: it was taken out again."]
 
 
@@ -90,28 +67,10 @@ def test_only_what_is_recorded_is_served():
     assert _pending.recorded(record, "traffic", ways) == ([dict(ways[0], places=[ways[0]["places"][1]])], [])
 
 
-@pytest.mark.parametrize(("record", "way", "standby", "goes_out", "files"), [
-    ({}, "save restart restore", True, True, "snapshot may_go_out out stop server restarted replay gate back"),
-    ({}, "save restart restore", True, False, "snapshot stop server restarted replay gate"),
-    ({}, "save restart restore", False, True, "snapshot may_go_out out stop paused restarted may_go_in in gate"),
-    ({}, "save restart restore", False, False, "snapshot stop paused restarted may_go_in gate"),
-    ({"out": True, "debt": {"for": "roll"}}, "restart restore", True, True, "may_go_out still_out out stop server restarted replay gate back"),
-    ({"out": True, "debt": {"for": "roll"}}, "restore again", True, True, "still_out out restarted replay gate back"),
-    ({"out": True, "debt": {"for": "roll"}}, "restore again", False, False, "restarted may_go_in in gate"),
-    ({"out": False, "debt": {"for": "play"}}, "restore", True, True, "restore_only"),
-    ({"out": True}, "", True, False, "back"),
-    ({}, "", True, False, ""),
-])
-def test_files(record, way, standby, goes_out, files):
-    steps = {name: name in way.split() for name in ("save", "restart", "restore", "again")}
-    assert _steps.files(record, steps, standby, goes_out, pooled=not standby) == files.split()
-    assert _steps.in_order([[], files.split()]) == files.split(), "the order that all hosts of a batch have"
-
-
 # Which variable has the places of each step that changes traffic
 CHANGED = {
-    "out.yml": ("out", "__cache_restart_back"), "out_again.yml": ("out", "__cache_restart_back_in"), "in.yml": ("in", "__cache_restart_back"),
-    "paused.yml": ("out", "__cache_restart_waits"), "resume.yml": ("in", "__cache_restart_waits"),
+    "out.yml": ("out", "__cache_restart_back"), "still_out.yml": ("out", "__cache_restart_back_in"), "in.yml": ("in", "__cache_restart_back"),
+    "restart.yml": ("out", "__cache_restart_waits if cache_restart_left.pause else []"), "resume.yml": ("in", "__cache_restart_waits"),
 }
 
 
@@ -132,7 +91,7 @@ def test_the_steps_serve_what_is_recorded():
                 variables.update(task.get("vars") or {})
                 step = re.search(r"adapters\('file', 'traffic', '(out|in)'\)", str(task.get("ansible.builtin.include_tasks")))
                 if step:
-                    found[os.path.basename(path)] = (step.group(1), re.fullmatch(r"{{ (\w+) }}", task["loop"]).group(1))
+                    found[os.path.basename(path)] = (step.group(1), re.fullmatch(r"{{ (.+) }}", task["loop"]).group(1))
     assert found == CHANGED
     with open(os.path.join(ROLES, "cache_restart/vars/main.yml"), encoding="utf-8") as file:
         variables.update(yaml.safe_load(file))

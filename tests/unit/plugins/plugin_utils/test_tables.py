@@ -116,10 +116,9 @@ def test_names_are_shown_and_make_room():
 # --- a rolling restart ---
 
 def planned(**changed):
-    one = {
+    return {
         "primary": "db1", "batches": [["db2"], ["db3"]], "done": [], "last": "db1", "roll": "r1", "hosts": ["db1", "db2", "db3"], "abort": False, **changed
     }
-    return dict(one, steps=[*one["batches"], *([[one["last"]]] if one["last"] else [])])
 
 
 ANSWERS = {"db1": {"in_recovery": False}, "db2": {"in_recovery": True}, "db3": {"in_recovery": True}}
@@ -135,19 +134,15 @@ def written(**changed):
 def variables(answers=None, fleet=None, **changed):
     """Each host has its own answer, and the plan has all."""
     answers = dict(ANSWERS, **(answers or {}))
-    common = {"pgfleet_failure": "", "cache_restart_fleet": dict(FLEET, answers=answers) if fleet is None else fleet, "cache_restart_out": []}
+    common = {"pgfleet_failure": "", "cache_restart_fleet": dict(FLEET, answers=answers) if fleet is None else fleet}
     return {
         host: dict(dict(common, cache_restart_answers={"results": [{"answer": answer, "__cache_restart_each": host}]}), **changed.get(host, {}))
         for host, answer in answers.items()
     }
 
 
-def again(without, limited):
-    return "again %swithout %s" % ("" if limited else "unlimited ", without)
-
-
 def rolling(check_mode=False, answers=None, **changed):
-    return _rolling_table.Rolling(["db1", "db2", "db3"], variables(answers, **changed), check_mode).lines({}, again)
+    return _rolling_table.Rolling(["db1", "db2", "db3"], variables(answers, **changed), check_mode).lines({})
 
 
 def test_all_are_restarted():
@@ -160,9 +155,11 @@ def test_the_preview():
     assert rolling(True)[0][4:] == [
         "", "Would first restart the batches db2; db3.", "Would then restart the primary db1."
     ]
-    alone = {"cache_restart_given": {"cache_restart_primary": "skip"}, "cache_restart_fleet": planned(last="")}
+    would = rolling(True, db1={"cache_restart_would": "snapshot, restart, restore"}, db3={"cache_restart_would": "nothing"})
+    assert would[0][-2:] == ["  db3: nothing", "  db1: snapshot, restart, restore"], "in their order"
+    alone = {"cache_restart_fleet": planned(last="", skipped="db1")}
     assert rolling(True, db1=alone)[0][-1] == "Would not restart the primary db1."
-    switchover = {"cache_restart_given": {"cache_restart_primary": "switchover"}}
+    switchover = {"cache_restart_fleet": planned(switchover="db1")}
     assert rolling(True, db1=switchover)[0][-1] == "Would then restart the primary db1 after a switchover."
     abort = {"cache_restart_fleet": planned(abort=True, batches=[["db2"]])}
     assert rolling(True, db1=abort)[0][4:] == ["", "Would put back what was begun on db2, db1, and restart no other host."]
@@ -171,42 +168,36 @@ def test_the_preview():
 
 
 def test_what_is_left():
-    lost = {"pgfleet_failure": "lost during the run", "cache_restart_out": ["haproxy"]}
+    proxy = {"kind": "haproxy", "host": "lb1", "backend": "read"}
+    lost = dict(written(state="saved", out=True, traffic=[proxy, dict(proxy, host="lb0")]), pgfleet_failure="lost during the run")
     lines, dummy = rolling(db2=written(), db3=lost)
     assert lines[4:] == [
-        "", "Unreachable: db3.", "Out of traffic now: db3 (haproxy).",
-        "Not done: db1, db3. Continue with: again without ['db3'] (or without --limit, once they are reachable)",
+        "", "Unreachable: db3.", "Out of traffic now: db3 (lb0, lb1).",
+        "Not done: db1, db3. Run the playbook again, with the same variables, to continue. To go on without db3, add -e cache_restart_only=db1,db2.",
     ]
     assert lines[3].split()[:3] == ["db3", "standby", "failed"] and "  out      lost during" in lines[3]
-    skipped = {"cache_restart_given": {"cache_restart_primary": "skip"}}
+    skipped = {"cache_restart_fleet": planned(skipped="db1")}
     assert rolling(db1=skipped, db2=written(), db3=written())[0][4:] == [
         "", "All hosts but the primary db1 (cache_restart_primary=skip) are restarted: the rolling restart is finished."
     ]
-    assert rolling(db1=skipped, db2=written())[0][-1] == "Not done: db3. Continue with: again without []"
-
-
-def test_limit_leads_on_while_it_has_somebody():
-    given = variables(db2=written())
-    for host in ("db1", "db3"):
-        del given[host]["pgfleet_failure"]
-    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][-1].endswith("Continue with: again unlimited without []")
+    assert rolling(db1=skipped, db2=written())[0][-1] == "Not done: db3. Run the playbook again, with the same variables, to continue."
 
 
 def test_who_is_out_since_an_earlier_run():
     """With a plan, of another roll, and without."""
-    answers = {"db2": {"in_recovery": True, "kept": {"roll": "r0", "out": True}}}
+    answers = {"db2": {"in_recovery": True, "kept": {"roll": "r0", "out": True, "traffic": [{"kind": "/t.yml", "host": "db2"}]}}}
     for fleet in (None, {}):
         given = variables(answers, fleet)
-        lines, dummy = _rolling_table.Rolling(list(given), given, False).lines({}, again)
-        assert lines[2].split()[-1] == "out" and lines[5] == "Out of traffic since an earlier run: db2. Run the playbook for this host."
+        lines, dummy = _rolling_table.Rolling(list(given), given, False).lines({})
+        assert lines[2].split()[-1] == "out" and lines[5] == "Out of traffic now: db2 (/t.yml)."
         given["db2"].update(written())
-        lines, dummy = _rolling_table.Rolling(list(given), given, False).lines({}, again)
-        assert lines[2].split()[-1] == "in" and "earlier" not in " ".join(lines)
+        lines, dummy = _rolling_table.Rolling(list(given), given, False).lines({})
+        assert lines[2].split()[-1] == "in" and "Out of traffic" not in " ".join(lines)
 
 
 def test_a_host_that_does_not_answer_says_why():
     given = variables({"db3": {"problem": "Cannot connect."}})
-    assert _rolling_table.Rolling(list(given), given, False).lines({}, again)[0][3].endswith("  Cannot connect.")
+    assert _rolling_table.Rolling(list(given), given, False).lines({})[0][3].endswith("  Cannot connect.")
 
 
 def test_what_is_owed():
@@ -228,13 +219,13 @@ def test_what_a_host_that_missed_its_gate_has_reached():
 
 
 def test_remarks():
-    remarks = {"cache_restart_remark": "It was taken over.", "cache_restart_closing": "It is in traffic again."}
-    line = rolling(db2=dict(written(remarks=["thin", "It was taken over."]), **remarks))[0][2]
-    assert line.endswith("  thin It was taken over. It is in traffic again.")
+    line = rolling(db2=dict(written(remarks=["thin", "It was taken over."]), cache_restart_remark="It was taken over."))[0][2]
+    assert line.endswith("  thin It was taken over.")
+    assert rolling(db2=dict(written(), cache_restart_remark="It was started."))[0][2].endswith("  It was started.")
 
 
 def test_a_refused_plan():
-    refused = {"db2": {"cache_restart_problem": "two primaries"}}
+    refused = {"db1": {"cache_restart_fleet": planned(problem="two primaries")}}
     assert rolling(**refused)[0][4:] == ["", "two primaries Nothing was restarted."]
     assert rolling(True, **refused)[0][4:] == ["", "two primaries Nothing would be restarted."]
     assert rolling(True, db2={"pgfleet_failure": "no"})[0][4:] == ["", "Nothing would be restarted."]
@@ -254,12 +245,12 @@ def test_a_number_that_has_become_text(value, shown):
     assert (shown in lines[2]) and (shown == "-") == bool(odd)
 
 
-def test_beyond_the_limit():
+def test_a_host_of_an_earlier_run():
     """What the host has kept of the same rolling restart is shown."""
     for roll, shown in (("r1", ["db2", "standby", "done", "99.00"]), ("r0", ["db2", "standby", "-", "-"])):
         given = variables({"db2": {"in_recovery": True, "kept": dict(DONE, roll=roll)}})
         given["db2"] = {}
-        lines, dummy = _rolling_table.Rolling(["db1", "db2", "db3"], given, False).lines({}, again)
+        lines, dummy = _rolling_table.Rolling(["db1", "db2", "db3"], given, False).lines({})
         assert lines[2].split()[:4] == shown
 
 

@@ -23,6 +23,7 @@ TEXTS = {
     "cache_cold_test_queries": '[{"name": "one", "query": "SELECT 1"}]',
     "cache_cold_test_settings": "work_mem=64MB",
     "cache_io_workload_conf": __file__,
+    "cache_restart_before_in": __file__,
     "cache_io_workload_limit": "2GB",
     "cache_io_workload_load_timeout": "6h",
     "cache_io_workload_run_time": "10min",

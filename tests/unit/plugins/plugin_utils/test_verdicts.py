@@ -35,7 +35,7 @@ def test_verdict(variables, verdict, message):
 
 
 ROLL = {
-    "pgfleet_failure": "", "cache_restart_given": {"cache_restart_primary": "in_place"}, "cache_restart_fleet": {"roll": "9", "primary": "db1"},
+    "pgfleet_failure": "", "cache_restart_host": {"what": "postgresql"}, "cache_restart_fleet": {"roll": "9", "primary": "db1"},
     "cache_restart_result": {"record": {"roll": "9", "state": "done"}},
 }
 KEPT = {"db1": {"kept": {"roll": "9", "state": "done"}}}
@@ -47,12 +47,11 @@ KEPT = {"db1": {"kept": {"roll": "9", "state": "done"}}}
         (dict(ROLL), "done", ""),
         (dict(ROLL, cache_restart_result={}, cache_restart_fleet=dict(ROLL["cache_restart_fleet"], answers=KEPT)), "done", ""),
         (dict(ROLL, cache_restart_result={"record": {"roll": "9", "state": "restarted"}}), "not_begun", "not started: another host has failed"),
-        (dict(ROLL, cache_restart_result={}, cache_restart_problem="two primaries"), "not_begun", "two primaries"),
+        (dict(ROLL, cache_restart_result={}, cache_restart_fleet={"problem": "two primaries"}), "not_begun", "two primaries"),
         (dict(ROLL, cache_restart_result={}, ansible_check_mode=True), "done", ""),
-        (dict(ROLL, cache_restart_result={}, cache_restart_given={"cache_restart_primary": "skip"}), "done", ""),
-        (dict(ROLL, cache_restart_result={}, cache_restart_given={"cache_restart_primary": "skip"}, cache_restart_fleet={"primary": "db2"}), "not_begun",
-         "not started: another host has failed"),
-        (dict(ROLL, cache_restart_result=None, cache_restart_given={}), "not_run", NOTHING),
+        (dict(ROLL, cache_restart_result={}, cache_restart_fleet={"skipped": "db1"}), "done", ""),
+        (dict(ROLL, cache_restart_result={}, cache_restart_fleet={"skipped": "db2"}), "not_begun", "not started: another host has failed"),
+        (dict(ROLL, cache_restart_result=None, cache_restart_host={}), "not_run", NOTHING),
     ],
 )
 def test_verdict_of_a_roll(variables, verdict, message):

@@ -22,7 +22,7 @@ import sys
 import time
 
 TIMED_OUT = 124  # as timeout(1) has it
-RESUMED = 60  # seconds of attempts to resume
+RESUMED = 3600  # seconds of attempts to resume: the console may be out of descriptors, which its clients take that wait
 STEP = 0.2  # seconds between two looks at the servers
 
 
@@ -31,7 +31,7 @@ def ask(console, command, seconds):
     try:
         done = subprocess.run(
             [*console, "--command", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
-            check=False, universal_newlines=True)
+            check=False, encoding="utf-8", errors="replace")  # anybody can name a database that does not exist
     except subprocess.TimeoutExpired:
         return TIMED_OUT, "", ""
     except OSError as error:
@@ -74,7 +74,7 @@ def hold(console, database, seconds, begins, bound, answer):
     # one that is down already is none that is restarted
     servers = {one for one in addresses(console, database) if not is_down(*one)} if shutil.which("pg_isready") else set()
     status, dummy, errors = ask(console, of("PAUSE", database), seconds)
-    if status and "already" in errors:  # others have paused it, and resume it
+    if status and "ERROR:" in errors:  # the console has refused: others have paused it, or there is no such database
         answer(status, errors)
         return
     try:
@@ -122,7 +122,7 @@ def holders(words):
         try:
             with open("/proc/%s/cmdline" % name, "rb") as file:
                 given = os.fsdecode(file.read()).split("\0")[:-1]
-            if given[-len(words):] == words and "pause" in given and os.stat("/proc/" + name).st_uid == os.geteuid():
+            if given[-len(words):] == words and given[-len(words) - 4:][:1] == ["pause"] and os.stat("/proc/" + name).st_uid == os.geteuid():
                 yield int(name)
         except OSError:
             continue  # it has ended
