@@ -98,8 +98,7 @@ def _preview(host: str, variables: Mapping[str, Any], plan: Mapping[str, Any], a
             return "Already restarted: would only be restored from %s." % debt if steps["restore"] else "Would be put back into traffic."
         if not steps["save"]:
             return "Not as warm as before: would be restarted and then restored from %s." % debt
-    asked = (variables.get("cache_restart_answers") or {}).get("results") or [{}]
-    return printable(asked[0].get("saved") or "")
+    return printable(variables.get("cache_restart_saved") or "")
 
 
 def roles_changed(found: Answers, host: str, primary: str) -> str:

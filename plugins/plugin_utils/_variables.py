@@ -55,7 +55,7 @@ PLAYBOOKS = (
 KEYWORDS = tuple(name for name in PLAYBOOKS if name == "target" or name.endswith("_serial"))  # which only plays read
 # Names that playbooks and roles set for themselves; they last until the run ends
 OWN = re.compile(
-    r"cache_restart_(answers|fleet|host|hosts|lease|left|remark|would)|\w+_result"
+    r"cache_restart_(answers|fleet|host|hosts|lease|left|remark|saved|would)|\w+_result"
     r"|pgfleet_(entry_point|failure|playbook|plot|reached|report|role|run|target|when"
     r"|service_(boots|commands|evict|server|state|timeout)|traffic_(alone|begun|bound|host|out|places|primary|remark|seen|step|timeout))"
 )

@@ -96,7 +96,11 @@ class Cluster:
         self.start()
 
     def start(self):
-        run(self.bin + "/pg_ctl", "start", "--wait", "--silent", "-D", self.data, "-l", self.log, user=OWNER, timeout=LONG)
+        try:
+            run(self.bin + "/pg_ctl", "start", "--wait", "--silent", "-D", self.data, "-l", self.log, user=OWNER, timeout=LONG)
+        except subprocess.CalledProcessError as error:
+            with open(self.log, errors="replace") as file:
+                raise AssertionError("%s\n%s" % (error, file.read()[-2000:])) from None
 
     def stop(self, mode="fast"):
         run(self.bin + "/pg_ctl", "stop", "--wait", "--silent", "-m", mode, "-D", self.data, user=OWNER, check=False, timeout=LONG)

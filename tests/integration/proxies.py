@@ -116,7 +116,7 @@ class Pooler:
         try:
             done = subprocess.run(
                 [self._bin + "/psql", "-Xq", "--csv", "-h", self.directory, "-p", str(self.port), "-U", "pgbouncer", "-d", database, "-c", text],
-                check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace", cwd="/",
+                check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, cwd="/",
                 user=OWNER, group=OWNER, extra_groups=[], timeout=seconds,
             )
         except subprocess.TimeoutExpired:

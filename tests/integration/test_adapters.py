@@ -14,7 +14,6 @@ import contextlib
 import json
 import os
 import socket
-import struct
 import subprocess
 import tempfile
 
@@ -180,28 +179,6 @@ def test_nobody_waits_for_a_pooler_that_hangs(traffic):
         dummy, output, status = traffic("in")
     assert status != 0 and "could not be resumed from here: it did not answer in time." in " ".join(output.split()), output
     assert not traffic.instance.is_out()
-
-
-@thorough
-@pytest.mark.parametrize("traffic", ["pgbouncer"], indirect=True)
-def test_a_database_that_anybody_has_named(traffic):
-    """With an entry for all names, pgbouncer lists what a client asks for before it logs in: here no UTF-8."""
-    pooler = traffic.instance.pooler
-    path = os.path.join(pooler.directory, "pgbouncer.ini")
-    with open(path) as file:
-        text = file.read()
-    with open(path, "w") as file:
-        file.write(text.replace("[pgbouncer]", "* = host=/nowhere\n[pgbouncer]"))
-    pooler.ask("RELOAD")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.connect(os.path.join(pooler.directory, ".s.PGSQL.%d" % pooler.port))
-        startup = struct.pack("!I", 3 << 16) + b"user\0postgres\0database\0a\xff\0\0"
-        client.sendall(struct.pack("!I", 4 + len(startup)) + startup)
-        wait_until(lambda: "a\ufffd" in pooler.ask("SHOW DATABASES")[0])
-        dummy, output, status = traffic("check", "out")
-        assert status == 0 and traffic.instance.is_out(), output
-        dummy, output, status = traffic("in")
-        assert status == 0 and not traffic.instance.is_out(), output
 
 
 @thorough

@@ -126,9 +126,10 @@ def test_a_receiver_that_no_stop_would_outlast(fleet, clusters):
                 assert status != 0 and fleet.started() == before
                 says(output, "PostgreSQL on db1 would not stop: its walsender pg_receivewal of local (process *, streaming) has been silent for * s, with *"
                      " to confirm, and wal_sender_timeout is 0. End its receiver, or set wal_sender_timeout and reload.")
-            forget_timeout(one)
+            one.sql("ALTER SYSTEM SET wal_sender_timeout = '10min'")
+            one.sql("SELECT pg_reload_conf()")
             output, status = fleet.run("--check")
-            says(output, "The stop of db1 waits up to 60 s (wal_sender_timeout) for its walsender pg_receivewal of local")
+            says(output, "The stop of db1 waits up to 600 s (wal_sender_timeout) for its walsender pg_receivewal of local")
             assert status == 0, output
     finally:
         forget_timeout(one)

@@ -209,7 +209,7 @@ def test_preview():
     planned = {"primary": "db1", "last": "db1", "done": ["db3"], "roll": "9", "abort": False}
 
     def preview(host="db2", plan=None, **kept):
-        return _roll.preview(host, {"cache_restart_answers": {"results": [{"saved": saved["msg"]}]}}, dict(plan or planned, answers=fleet(**{host: kept})))
+        return _roll.preview(host, {"cache_restart_saved": saved["msg"]}, dict(plan or planned, answers=fleet(**{host: kept})))
 
     assert preview() == saved["msg"]
     assert preview(roll="9", state="restarting", before=STARTED) == saved["msg"]
@@ -222,7 +222,7 @@ def test_preview():
     assert _roll.preview("db3", {}, planned) == "Already restarted and warm: would not be restarted again."
     assert preview("db1", plan=dict(planned, last="")) == ""
     for answers in ({}, {"db2": {"problem": "no", "kept": {}}}):
-        assert _roll.preview("db2", {"cache_restart_answers": {"results": [{"saved": saved["msg"]}]}}, dict(planned, answers=answers)) == saved["msg"]
+        assert _roll.preview("db2", {"cache_restart_saved": saved["msg"]}, dict(planned, answers=answers)) == saved["msg"]
 
 
 @pytest.mark.parametrize(

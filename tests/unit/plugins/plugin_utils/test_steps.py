@@ -69,8 +69,8 @@ def test_only_what_is_recorded_is_served():
 
 # Which variable has the places of each step that changes traffic
 CHANGED = {
-    "out.yml": ("out", "__cache_restart_back"), "still_out.yml": ("out", "__cache_restart_back_in"), "in.yml": ("in", "__cache_restart_back"),
-    "restart.yml": ("out", "__cache_restart_waits if cache_restart_left.pause else []"), "resume.yml": ("in", "__cache_restart_waits"),
+    "out_of_traffic.yml": ("out", "__cache_restart_back"), "still_out.yml": ("out", "__cache_restart_back_in"), "into_traffic.yml": ("in", "__cache_restart_back"),
+    "restart_server.yml": ("out", "__cache_restart_waits if cache_restart_left.pause else []"), "resume.yml": ("in", "__cache_restart_waits"),
 }
 
 
@@ -97,3 +97,9 @@ def test_the_steps_serve_what_is_recorded():
         variables.update(yaml.safe_load(file))
     assert "roll('recorded', 'traffic', " in variables["__cache_restart_back"] and "roll('recorded', 'paused', " in variables["__cache_restart_paused"]
     assert variables["__cache_restart_back_in"].startswith("{{ __cache_restart_back | pgfleet.cache.adapters('back_in', ")
+
+
+def test_no_task_file_has_a_name_of_the_users():
+    """In a role, Ansible looks for what a user's task file includes by a relative name among the role's own files first."""
+    names = {os.path.basename(path) for path in glob.glob(os.path.join(ROLES, "*/tasks/*.yml"))}
+    assert not names & {one + ".yml" for one in ("drain", "enable", "disable", "in", "out", "promote", "reload", "restart", "start", "stop")}

@@ -232,7 +232,7 @@ def test_a_refused_plan():
 
 
 def test_what_check_mode_says_of_each_host():
-    saved = {"cache_restart_answers": {"results": [{"saved": "Would save it."}]}}
+    saved = {"cache_restart_saved": "Would save it."}
     done = {"cache_restart_fleet": planned(done=["db3"])}
     lines, dummy = rolling(True, db1=done, db2=saved, db3=done)
     assert lines[2].endswith("Would save it.") and lines[3].endswith("Already restarted and warm: would not be restarted again.")

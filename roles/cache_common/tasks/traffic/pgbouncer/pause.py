@@ -31,7 +31,7 @@ def ask(console, command, seconds):
     try:
         done = subprocess.run(
             [*console, "--command", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
-            check=False, encoding="utf-8", errors="replace")  # anybody can name a database that does not exist
+            check=False, universal_newlines=True)
     except subprocess.TimeoutExpired:
         return TIMED_OUT, "", ""
     except OSError as error:
