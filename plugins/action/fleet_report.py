@@ -23,6 +23,7 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import (
     _lease,
     _physical_io,
     _results,
+    _status_table,
     _tables,
     _verdicts,
 )
@@ -36,6 +37,7 @@ NAMED = {
 }
 # The figures of one host that was measured, from its result and its name: a task that is ok would hide them where display_ok_hosts is false
 FIGURES = {"cold_test": lambda result, dummy: _cold_test_report.table(result), "physical_io": _physical_io.table}
+TABLES = dict(_tables.TABLES, physical_io=_physical_io.TABLE, status=_status_table.TABLE)
 display = Display()
 SCHEMA = 1  # of the file; a key that goes or changes its meaning makes it one more
 
@@ -51,7 +53,7 @@ class ActionModule(ActionBase):
         variables = task_vars or {}
         arguments = self._task.args
         hosts_of_run = list(map(str, arguments["hosts"]))
-        directory = str(arguments.get("directory", RESULTS) or "")
+        directory = str(arguments.get("directory", "" if arguments["playbook"] == "status" else RESULTS) or "")
         if arguments.get("state") == "begun":
             result.update(self._begun(hosts_of_run))
             return result
@@ -72,8 +74,12 @@ class ActionModule(ActionBase):
         }
         bad = _verdicts.not_done(hosts)
         messages = {host: hosts[host]["message"] for host in bad}
-        if bad:
-            lines.append("%d of %d hosts failed: %s. The table shows why." % (len(bad), len(hosts), printable(", ".join(bad))))
+        to_do = [host for host in bad if hosts[host]["verdict"] == _verdicts.TO_DO]
+        failed = [host for host in bad if host not in to_do]
+        if to_do:
+            lines.append("Something is to be done on %d of %d hosts: %s." % (len(to_do), len(hosts), printable(", ".join(to_do))))
+        if failed:
+            lines.append("%d of %d hosts failed: %s. The table shows why." % (len(failed), len(hosts), printable(", ".join(failed))))
         path = None
         if directory and not self._task.check_mode:
             try:
@@ -121,7 +127,7 @@ class ActionModule(ActionBase):
             lines, odd = _tables.table(_flush_cost_report.TABLE, hosts, check_mode)
             return lines + _flush_cost_report.by_storage(hosts), odd
         if playbook != "rolling_restart":
-            known = _physical_io.TABLE if playbook == "physical_io" else _tables.TABLES[playbook]
+            known = TABLES[playbook]
             lines, odd = _tables.table(known, hosts, check_mode)
             return lines + _figures(playbook, hosts), odd
         return Rolling(list(hosts), variables["hostvars"], check_mode).lines(hosts)

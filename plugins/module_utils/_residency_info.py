@@ -167,23 +167,28 @@ def _add_capabilities(result: Dict[str, Any], path: str, capabilities: Callable[
     result["capabilities"] = found
 
 
+def amount(session: Session, snapshot: str) -> _residency.Amount:
+    """How much of a snapshot is resident now."""
+    row = session.only_row(_RESIDENCY, (snapshot,))
+    return _residency.Amount(row["wanted"], row["resident"], row["gone"])
+
+
 def _wait(session: Session, options: Options, result: Dict[str, Any]) -> str:
     snapshot = _residency_snapshot.find(session, options.snapshot or "")
     result["warnings"] += snapshot["warnings"]
     name = _residency_snapshot.full_name(snapshot)
     end = time.monotonic() + options.wait_timeout
     while True:
-        row = session.only_row(_RESIDENCY, (name,))
-        amount = _residency.Amount(row["wanted"], row["resident"], row["gone"])
-        reached = amount.residency >= options.min_residency
+        counted = amount(session, name)
+        reached = counted.residency >= options.min_residency
         left = end - time.monotonic()
         if reached or not options.wait or left <= 0:
             break
         time.sleep(min(options.wait_sleep, left))
     counts = ("wanted", "resident", "missing", "gone", "residency", "gone_percent")
-    result["residency"] = {"snapshot": name, **{count: getattr(amount, count) for count in counts}}
+    result["residency"] = {"snapshot": name, **{count: getattr(counted, count) for count in counts}}
     result["reached"] = reached
-    sentence = "%s: %s of %s is resident" % (name, human_percent(amount.residency), human_blocks(amount.wanted - amount.gone))
+    sentence = "%s: %s of %s is resident" % (name, human_percent(counted.residency), human_blocks(counted.wanted - counted.gone))
     if reached or not options.wait:
         return sentence + "."
     result["msg"] = "%s after %s, less than min_residency of %s." % (

@@ -26,7 +26,7 @@ options:
     description:
       - Name of the playbook.
     type: str
-    choices: [cold_test, install, physical_io, rolling_restart, snapshot, temp_buffer_cost, warmup]
+    choices: [cold_test, install, physical_io, rolling_restart, snapshot, status, temp_buffer_cost, warmup]
     required: true
   state:
     description:
@@ -49,8 +49,8 @@ options:
     description:
       - Directory on the controller for the file. It is created with mode 0700, and the file has mode 0600. Empty means no file.
       - In check mode there is no file.
+      - Default is C(~/.local/state/pgfleet/results), and no file for O(playbook=status), which may be run every minute.
     type: str
-    default: ~/.local/state/pgfleet/results
   plot:
     description:
       - For O(playbook=temp_buffer_cost), draw a PNG beside the file, which needs matplotlib in Ansible's Python on the controller. Without it, the
@@ -91,7 +91,8 @@ path:
   sample: /home/ops/pgfleet_results/warmup-20261122T034501Z.json
 messages:
   description:
-    - For each failed host, the reason. If the file could not be written, the first host of the play is among them.
+    - For each failed host the reason, and for each host with something to do what that is. If the file could not be
+      written, the first host of the play is among them.
   returned: when O(state=ended)
   type: dict
   sample:

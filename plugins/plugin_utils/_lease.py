@@ -77,6 +77,13 @@ def gone(lease: Mapping[str, Any], of_this_run: Mapping[str, Any]) -> bool:
         return False
 
 
+def at_work(lease: Any) -> str:
+    """A sentence on the run that works on a host, as far as this controller can tell; empty if there is none, or if it has ended."""
+    if not isinstance(lease, Mapping) or not lease or gone(lease, mine()):
+        return ""
+    return "Another run is at work: %s. %s" % (owner(lease), way_out(lease).replace("Wait until it ends. ", ""))
+
+
 def refused(host: str, held: Mapping[str, Any]) -> str:
     return "Another run is at work on %s: the lease is held by %s. %s" % (host, owner(held), way_out(held))
 

@@ -56,7 +56,7 @@ KEYWORDS = tuple(name for name in PLAYBOOKS if name == "target" or name.endswith
 # Names that playbooks and roles set for themselves; they last until the run ends
 OWN = re.compile(
     r"cache_restart_(answers|fleet|host|hosts|lease|left|remark|saved|would)|\w+_result"
-    r"|pgfleet_(entry_point|failure|playbook|plot|reached|report|role|run|target|when"
+    r"|pgfleet_(ended|entry_point|failure|playbook|plot|reached|report|role|run|target|when"
     r"|service_(boots|commands|evict|server|state|timeout)|traffic_(alone|begun|bound|host|out|places|primary|remark|seen|step|timeout))"
 )
 _ALIKE = 0.8  # of 1: a variable of this likeness to a known one is a misspelt one

@@ -12,10 +12,11 @@ import re
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _roll
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _lease, _roll
 
 DONE, FAILED, UNREACHABLE, LOST, NOT_RUN = "done", "failed", "unreachable", "lost", "not_run"
 NOT_BEGUN = "not_begun"  # because something else went wrong
+TO_DO = "to_do"  # of status: nothing went wrong, but the operator has to act
 # what Ansible adds to a result, and what is no one's business beyond it
 _ADDED = ("invocation", "ansible_facts", "failed", "exception", "deprecations")
 
@@ -33,8 +34,8 @@ _REMEDIES = (
 # The fact with the result of each playbook's role
 RESULTS = {
     "cold_test": "cache_cold_test_result", "install": "cache_extension_result", "physical_io": "cache_io_workload_result",
-    "rolling_restart": "cache_restart_result", "snapshot": "cache_snapshot_result", "temp_buffer_cost": "cache_temp_buffer_cost_result",
-    "warmup": "cache_warmup_result",
+    "rolling_restart": "cache_restart_result", "snapshot": "cache_snapshot_result", "status": "cache_status_result",
+    "temp_buffer_cost": "cache_temp_buffer_cost_result", "warmup": "cache_warmup_result",
 }
 
 
@@ -62,7 +63,18 @@ def _judge(host: str, variables: Mapping[str, Any], result: Mapping[str, Any], p
     fleet = variables.get("cache_restart_fleet") or {}
     if playbook == "rolling_restart" and not variables.get("ansible_check_mode") and result.get("state") != "done" and fleet.get("skipped") != host:
         return NOT_BEGUN, _one_line(fleet.get("problem") or "not started: another host has failed")
-    return DONE, ""
+    to_do = _to_do(result) if playbook == "status" else ""
+    return (TO_DO, to_do) if to_do else (DONE, "")
+
+
+def _to_do(result: Mapping[str, Any]) -> str:
+    """What to do next on a host, from the result of host_status; nothing while another run is at work."""
+    lease = result.get("lease")
+    if _lease.at_work(lease):
+        return ""
+    what = lease.get("what") if isinstance(lease, Mapping) else None
+    ended = "Run pgfleet.cache.%s again: it was interrupted." % what if isinstance(what, str) and what in RESULTS else ""
+    return _one_line(result.get("to_do") or "") or ended
 
 
 def verdicts(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], playbook: str) -> Dict[str, Dict[str, Any]]:

@@ -38,6 +38,7 @@ def tasks(shop, database):
         ("residency_info", {"subset": ["relations"], "databases": ["sh*"], "relations": ["goods"]}),
         ("residency_info", {"subset": ["buffers"], "relation": "goods", "databases": ["shop"]}),
         ("residency_info", {"snapshot": "trap", "min_residency": 0, "wait": True}),
+        ("host_status", {"directory": "/tmp", "name": "db1"}),
         ("cache_evict", {}),
         ("cache_evict", {"scope": "relation", "relations": ["goods"]}),
         ("query_io", {"query": "SELECT count(*) FROM goods WHERE good = 1"}),
@@ -195,7 +196,7 @@ def test_playbooks(set_up, ansible, nothing_sprung):
             cache_warmup_snapshot="trap",
         )
         for playbook, arguments in (
-            ("install", ["--check"]), ("install", []), ("snapshot", []), ("warmup", []), ("snapshot", ["--check"]),
+            ("install", ["--check"]), ("install", []), ("snapshot", []), ("warmup", []), ("status", []), ("snapshot", ["--check"]),
             ("install", ["-e", "cache_extension_state=absent", "--check"]), ("install", ["-e", "cache_extension_state=absent"]),
             ("install", []),
         ):

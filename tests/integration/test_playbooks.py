@@ -23,10 +23,11 @@ from conftest import HOSTS
 from playbook import banners, recap
 
 ROLES = os.path.join(os.path.dirname(__file__), "../../roles")
-PLAYBOOKS = ("install", "snapshot", "warmup", "cold_test", "rolling_restart")
+PLAYBOOKS = ("install", "snapshot", "status", "warmup", "cold_test", "rolling_restart")
 ENTRY_POINTS = {
     "install": {"cache_extension": "main"},
     "snapshot": {"cache_snapshot": "main"},
+    "status": {"cache_status": "main"},
     "warmup": {"cache_warmup": "main"},
     "cold_test": {"cache_cold_test": "main"},
     "rolling_restart": {"cache_restart": "main", "cache_snapshot": "main", "cache_warmup": "main"},
