@@ -86,7 +86,7 @@ class Rolling:
         record = (self._variables[host].get("cache_restart_result") or {}).get("record") or self._answer(host).get("kept") or {}
         if _states.fault(record) or not record.get("out"):
             return []
-        return sorted({_adapters.where(place) for place in record.get("traffic") or []})
+        return list(dict.fromkeys(_adapters.where(place) for place in record.get("traffic") or []))
 
     def _debt(self, host: str) -> List[str]:
         """The pending restore of the host, from its record."""

@@ -169,10 +169,10 @@ def test_the_preview():
 
 def test_what_is_left():
     proxy = {"kind": "haproxy", "host": "lb1", "backend": "read"}
-    lost = dict(written(state="saved", out=True, traffic=[proxy, dict(proxy, host="lb0")]), pgfleet_failure="lost during the run")
+    lost = dict(written(state="saved", out=True, traffic=[proxy, dict(proxy, host="lb0"), dict(proxy, backend="other")]), pgfleet_failure="lost during the run")
     lines, dummy = rolling(db2=written(), db3=lost)
     assert lines[4:] == [
-        "", "Unreachable: db3.", "Out of traffic now: db3 (lb0, lb1).",
+        "", "Unreachable: db3.", "Out of traffic now: db3 (lb1, lb0).",
         "Not done: db1, db3. Run the playbook again, with the same variables, to continue. To go on without db3, add -e cache_restart_only=db1,db2.",
     ]
     assert lines[3].split()[:3] == ["db3", "standby", "failed"] and "  out      lost during" in lines[3]
