@@ -165,6 +165,7 @@ def test_all_are_restarted_and_warm(fleet, clusters):
     for name, one in clusters.items():
         kept = fleet.kept(name)
         assert kept["state"] == "done" and kept["finished"]
+        assert ("replay" in kept["seconds"]) == (name != "db1"), kept
         assert is_restored(one, kept), name
     assert "All hosts are restarted: the rolling restart is finished." in output
     assert "WARNING" not in output, output
