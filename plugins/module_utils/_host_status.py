@@ -26,7 +26,7 @@ SELECT pg_is_in_recovery() AS in_recovery, system_identifier::text AS system_ide
 FROM pg_control_system()"""
 _RESTORE = """
 SELECT snapshot || '@' || generation AS snapshot, state,
-       greatest(0, extract(epoch FROM statement_timestamp() - finished_at))::float8 AS ended
+       CASE WHEN state <> 'holding' THEN greatest(0, extract(epoch FROM statement_timestamp() - finished_at)) END::float8 AS ended
 FROM @extschema@.residency_jobs ORDER BY job DESC LIMIT 1"""
 
 
