@@ -139,6 +139,12 @@ hosts:
   type: list
   elements: str
   sample: [db1, db2, db3]
+only:
+  description: The hosts that may be restarted.
+  returned: with O(state=planned)
+  type: list
+  elements: str
+  sample: [db1, db2, db3]
 batches:
   description: The standbys that are restarted at the same time, in order.
   returned: success

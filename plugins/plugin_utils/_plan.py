@@ -61,7 +61,7 @@ def planned(
     there = gathered(hosts, variables, waived)
     found: Answers = there["answers"]
     if foretold:
-        found = there["answers"] = {host: _as_started(found, host) for host in found}
+        found = there["answers"] = {host: _as_started(found, host) if host in (options.only or hosts) else found[host] for host in found}
     what = {host: str((variables[host].get("cache_restart_host") or {}).get("what") or "postgresql") for host in hosts}
     one = plan_of(hosts, found, now, options, what)
     problem = _unread(hosts, found) or _strange(hosts, options.only, waived) or _several(hosts, found) or one["problem"]
@@ -135,7 +135,7 @@ def plan_of(hosts: Sequence[str], found: Answers, now: float, chosen: Options, w
         cluster = {"roll": roll, "standbys": standbys, "commits_may_wait": chosen.commits_may_wait}
         problem = problem or next(filter(None, (commits_wait(found, cluster, batch, primary, True) for batch in batches)), "")
     return {
-        "hosts": list(hosts), "primary": primary, "standbys": standbys, "roll": roll, "resumed": bool(begun),
+        "hosts": list(hosts), "only": list(mine), "primary": primary, "standbys": standbys, "roll": roll, "resumed": bool(begun),
         "done": done, "batches": batches, "last": last, "problem": problem, "abort": chosen.abort,
         "commits_may_wait": chosen.commits_may_wait or chosen.abort, "skipped": primary if chosen.primary == "skip" else "",
         "check": [] if chosen.abort else [host for host in known if host in mine and host not in done and not known[host].get("stopped")],

@@ -63,9 +63,10 @@ def left(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> Li
 
 
 def _is_open_still(host: str, hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether something is begun on a host that this run has not gone on with."""
+    """Whether something is still begun on a host, by its record as this run has last written it, or else has read it."""
     found = fleet_of(hosts, variables).get("answers") or {}
-    return host in found and not variables[host].get("cache_restart_result") and is_open(found[host])
+    written = (variables[host].get("cache_restart_result") or {}).get("record")
+    return host in found and is_open(dict(found[host], kept=written or found[host]["kept"]))
 
 
 def fleet_of(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:

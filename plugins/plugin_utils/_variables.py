@@ -265,7 +265,7 @@ FORMS: Dict[str, Callable[[str, Any], Any]] = {
     "cache_restart_min_free": _units.parse_bytes,
     "cache_restart_serial": _batches,
     "cache_restart_snapshot": lambda name, value: _named(name, value, _residency_snapshot.check_name, False),
-    "cache_restart_before_in": _file,
+    "cache_restart_before_in": lambda name, value: (_absolute(name, value), _file(name, value)),
     "cache_restart_traffic": _adapter("traffic"),
     "cache_warmup_deadline": _moment("deadline"),
     "cache_warmup_hold_until": _moment("hold_until"),

@@ -62,7 +62,8 @@ def _judge(host: str, variables: Mapping[str, Any], result: Mapping[str, Any], p
         return NOT_RUN, "nothing was done: excluded by --tags, --skip-tags or --start-at-task, or another host ended the run"
     fleet = variables.get("cache_restart_fleet") or {}
     if playbook == "rolling_restart" and not variables.get("ansible_check_mode") and result.get("state") != "done" and fleet.get("skipped") != host:
-        return NOT_BEGUN, _one_line(fleet.get("problem") or "not started: another host has failed")
+        beside = host not in fleet.get("only", [host])
+        return NOT_BEGUN, _one_line(fleet.get("problem") or ("not in cache_restart_only" if beside else "not started: another host has failed"))
     to_do = _to_do(result) if playbook == "status" else ""
     return (TO_DO, to_do) if to_do else (DONE, "")
 

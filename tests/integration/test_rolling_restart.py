@@ -147,7 +147,7 @@ def test_a_state_directory_that_is_a_file(fleet, clusters):
     fleet.write("file", "")
     output, status = fleet.run(pgfleet_state_directory=os.path.join(fleet.directory, "file"))
     assert status != 0 and fleet.started() == before
-    assert "check that pgfleet_state_directory is a directory." in " ".join(output.split()), output
+    assert "is not a directory: correct pgfleet_state_directory." in " ".join(output.split()), output
     # Ansible itself shows what its module has said
     assert "{source}" not in output.split("TASK [Write the report]")[1], output
 

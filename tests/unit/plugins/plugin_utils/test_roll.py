@@ -35,7 +35,7 @@ def plan(found=None, what=None, **options):
 def test_a_new_one():
     restart = {"save": True, "restart": True, "restore": True, "again": False}
     assert plan() == {
-        "hosts": HOSTS, "primary": "db1", "standbys": ["db2", "db3", "db4"], "roll": "100000", "resumed": False, "done": [],
+        "hosts": HOSTS, "only": HOSTS, "primary": "db1", "standbys": ["db2", "db3", "db4"], "roll": "100000", "resumed": False, "done": [],
         "batches": [["db2"], ["db3"], ["db4"]], "last": "db1", "problem": "", "abort": False,
         "commits_may_wait": False, "skipped": "", "check": HOSTS, "ways": dict.fromkeys(HOSTS, restart),
     }
