@@ -256,6 +256,12 @@ def _absolute(name: str, value: str) -> None:
         raise ResidencyError("%s is '%s': it must be an absolute path." % (name, printable(value, 200)))
 
 
+def _absolute_file(name: str, value: str) -> None:
+    """In a role, a relative name is that of one of its own files first."""
+    _absolute(name, value)
+    _file(name, value)
+
+
 # Values whose form no module checks before the first change; an empty text means that there is none
 FORMS: Dict[str, Callable[[str, Any], Any]] = {
     "cache_cold_test_snapshot": lambda name, value: _named(name, value, _residency_snapshot.check_name, True),
@@ -265,7 +271,7 @@ FORMS: Dict[str, Callable[[str, Any], Any]] = {
     "cache_restart_min_free": _units.parse_bytes,
     "cache_restart_serial": _batches,
     "cache_restart_snapshot": lambda name, value: _named(name, value, _residency_snapshot.check_name, False),
-    "cache_restart_before_in": lambda name, value: (_absolute(name, value), _file(name, value)),
+    "cache_restart_before_in": _absolute_file,
     "cache_restart_traffic": _adapter("traffic"),
     "cache_warmup_deadline": _moment("deadline"),
     "cache_warmup_hold_until": _moment("hold_until"),
