@@ -13,13 +13,15 @@ import re
 import signal
 
 import pytest
+import test_records
 from cluster import quick, thorough
 from conftest import PASSWORD
 from playbook import documented, four, keys
-from test_records import background, failed, lease, wait_for  # noqa: F401
+from test_records import background, lease, wait_for
 from test_rolling_restart import fresh, primary_and_standbys, row, says, warm
 
 STATUS = "pgfleet.cache.status"
+failed = test_records.failed  # the fixture
 ALICE = {"id": "run-x", "owner": "alice", "controller": "ctl9", "pid": 1, "what": "rolling_restart", "since": "2026-11-22T00:00:00Z"}
 
 
@@ -108,7 +110,7 @@ def test_a_host_that_cannot_be_reached_or_asked(fleet, clusters):
     assert status != 0 and "Peer authentication failed" in row(output, "db1"), output
 
 
-def test_after_a_rolling_restart_that_was_not_finished(fleet, clusters, failed):  # noqa: F811
+def test_after_a_rolling_restart_that_was_not_finished(fleet, clusters, failed):
     """db2 is not as warm as before, db3 and db1 are not begun. Another run at work is no task for the operator, who is shown it."""
     fleet.clusters["db2"].sql("SELECT FROM residency_snapshot('warm', 1, true)")
     before = content(fleet)

@@ -14,6 +14,7 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll
 
 HOSTS = ["db1", "db2", "db3"]
 
+
 def answers(**changed):
     return {
         host: {"in_recovery": host != "db1", "system_identifier": "7", "started": 1, "kept": {}, "lease": None, **changed.get(host, {})} for host in HOSTS
