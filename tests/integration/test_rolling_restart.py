@@ -285,6 +285,26 @@ def test_switchover(fleet, machine, cluster):
             one.stop("immediate")
 
 
+@thorough
+def test_a_switchover_ends_at_a_task_that_reaches_nobody(fleet, clusters):
+    """What comes after it would promote a standby beside a primary that was not stopped."""
+    for one in clusters.values():
+        warm(one)
+    before, mark = fleet.started(), os.path.join(fleet.directory, "promoted")
+    tasks = fleet.write("lost_switchover.yml", """
+- name: Stop the old primary
+  ansible.builtin.command: 'true'
+  changed_when: true
+  vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 1}
+
+- name: Promote the candidate
+  ansible.builtin.file: {path: "%s", state: touch, mode: "0644"}
+""" % mark)
+    output, status = fleet.run(cache_restart_primary="switchover", cache_restart_switchover_tasks=tasks)
+    assert status != 0 and "fatal: [db1]: UNREACHABLE!" in output, output
+    assert not os.path.exists(mark) and fleet.started()["db1"] == before["db1"]
+
+
 def says(output, message):
     """Word for word; * stands for what differs between machines. Ansible's own prefix is not ours."""
     text = " ".join(output.replace('\\"', '"').split())

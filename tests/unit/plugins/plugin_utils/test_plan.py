@@ -108,6 +108,7 @@ def test_check_mode_foretells_what_a_run_would_start():
     assert _roll.preview("db2", {}, found) == (
         "PostgreSQL is stopped since an interrupted run and would be started first. Already restarted: would only be restored from restart@3.")
     assert "stopped" not in plan(answers(db2=down()))["answers"]["db2"], "a run has started it before it plans"
+    assert "stopped" not in plan(answers(db2=down()), foretold=True, only=["db1", "db3"])["answers"]["db2"], "nobody would start it"
 
 
 @pytest.mark.parametrize("changed", [

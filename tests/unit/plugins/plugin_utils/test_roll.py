@@ -409,6 +409,10 @@ def test_what_an_abort_has_left():
     of_this_run = {"cache_restart_fleet": {"abort": True, "done": ["db1"], "answers": fleet(db2={"out": True})}}
     variables = {"db1": of_this_run, "db2": {}, "db3": {}}
     assert _roll.left(["db1", "db2", "db3"], variables) == ["db2"]
+    variables["db2"] = {"cache_restart_result": {"record": {"out": True}}}  # its clients were resumed, and no more
+    assert _roll.left(["db1", "db2", "db3"], variables) == ["db2"]
+    variables["db2"] = {"cache_restart_result": {"record": {"out": False}}}
+    assert _roll.left(["db1", "db2", "db3"], variables) == []
 
 
 SYNCHRONOUS = {"needed": 1, "standbys": ["db2", "walreceiver", "elsewhere"], "others": ["other"]}

@@ -64,6 +64,11 @@ def right(name):
     return {"bool": "no", "list": "one, two", "str": "warm", "path": "/tmp/x", "int": "1", "float": "1.5"}[option["type"]]
 
 
+def test_a_relative_task_file():
+    """In a role it could be one of the role's own."""
+    assert fault("cache_restart_before_in", "main.yml") == "cache_restart_before_in is 'main.yml': it must be an absolute path."
+
+
 @pytest.mark.parametrize("name", sorted(OPTIONS))
 def test_text_that_converts(name):
     assert fault(name, right(name)) is None

@@ -50,6 +50,7 @@ KEPT = {"db1": {"kept": {"roll": "9", "state": "done"}}}
         (dict(ROLL, cache_restart_result={}, cache_restart_fleet={"problem": "two primaries"}), "not_begun", "two primaries"),
         (dict(ROLL, cache_restart_result={}, ansible_check_mode=True), "done", ""),
         (dict(ROLL, cache_restart_result={}, cache_restart_fleet={"skipped": "db1"}), "done", ""),
+        (dict(ROLL, cache_restart_result={}, cache_restart_fleet={"only": ["db2"]}), "not_begun", "not in cache_restart_only"),
         (dict(ROLL, cache_restart_result={}, cache_restart_fleet={"skipped": "db2"}), "not_begun", "not started: another host has failed"),
         (dict(ROLL, cache_restart_result=None, cache_restart_host={}), "not_run", NOTHING),
     ],
