@@ -61,7 +61,7 @@ class Fleet:
             file.write(text)
         return path
 
-    def run(self, *arguments, hosts=NAMES, per_host=None, environment=None, **variables):
+    def run(self, *arguments, hosts=NAMES, per_host=None, environment=None, playbook="pgfleet.cache.rolling_restart", **variables):
         """Output and status of the playbook; the inventory has these hosts."""
         self.ansible.set_hosts(
             {
@@ -79,7 +79,7 @@ class Fleet:
                 **variables
             )
         )
-        return self.ansible.command("pgfleet.cache.rolling_restart", *arguments, **(environment or {}))
+        return self.ansible.command(playbook, *arguments, **(environment or {}))
 
     def kept(self, name):
         with open(os.path.join(self.directory, "state", name + ".json")) as file:
@@ -303,6 +303,30 @@ def test_a_switchover_ends_at_a_task_that_reaches_nobody(fleet, clusters):
     output, status = fleet.run(cache_restart_primary="switchover", cache_restart_switchover_tasks=tasks)
     assert status != 0 and "fatal: [db1]: UNREACHABLE!" in output, output
     assert not os.path.exists(mark) and fleet.started()["db1"] == before["db1"]
+
+
+def test_the_role_in_a_play_of_the_user(fleet, clusters):
+    """For one host: without its fleet only by the user's word, and what a failure leaves is finished by the next run."""
+    role = fleet.ansible.write([], roles=["pgfleet.cache.cache_restart"])
+    before = fleet.started()
+    output, status = fleet.run(playbook=role)
+    assert status != 0
+    says(output, "This play has 3 hosts, and the role cache_restart would restart all of them at once. Import the playbook pgfleet.cache.rolling_restart")
+    output, status = fleet.run(playbook=role, hosts=("db1",))
+    assert status != 0 and fleet.left() == []
+    says(output, "db1 has no standby, so no host would serve while it restarts.")
+    output, status = fleet.run("--check", playbook=role, hosts=("db1",), cache_restart_min_standbys=0)
+    assert status == 0 and fleet.left() == [], output
+    says(output, "db1: snapshot, restart, restore")
+    assert fleet.started() == before
+    warm(clusters["db1"])
+    output, status = fleet.run("-e", "cache_warmup_budget=1MB", playbook=role, hosts=("db1",), cache_restart_min_standbys=0)
+    assert status != 0 and fleet.left() == ["db1.json"], output
+    after = fleet.started()
+    assert after["db1"] > before["db1"]
+    output, status = fleet.run(playbook=role, hosts=("db1",), cache_restart_min_standbys=0)
+    assert status == 0 and fleet.left() == ["db1.json"], output
+    assert fleet.started() == after and is_restored(clusters["db1"], fleet.kept("db1")) and fleet.kept("db1")["finished"]
 
 
 def says(output, message):

@@ -3,15 +3,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A rolling restart that is begun in the middle, and the role that is nothing without its playbook."""
+"""A rolling restart that is begun in the middle."""
 
 from __future__ import annotations
 
 import re
 
-import pytest
 from cluster import quick, thorough
-from conftest import HOSTS
 
 FIRST = "Check that the target has hosts"
 SOME = ("Begin with all hosts of the target, and no failure", "Run the role")
@@ -38,13 +36,3 @@ def test_with_any_task_but_the_first(fleet, cluster):
     first, *others = list(dict.fromkeys(re.findall(r"^ {6}(\S.*?)\s*TAGS:", listed, re.MULTILINE)))
     assert first == FIRST and {*SOME} < {*others}, listed
     refused(fleet, cluster, others)
-
-
-@pytest.mark.parametrize("entry_point", ["main", "look"])
-def test_the_role_without_its_playbook(fleet, entry_point):
-    role = {"name": "pgfleet.cache.cache_restart", "tasks_from": entry_point}
-    output, status = fleet.command(fleet.write([{"ansible.builtin.include_role": role}]))
-    text = " ".join(output.split())
-    assert status != 0 and "undefined" not in text, output
-    for host in HOSTS:
-        assert "The role cache_restart was not prepared for %s: run the playbook pgfleet.cache.rolling_restart instead" % host in text, output
