@@ -92,12 +92,12 @@ def _measure(session: Session, result: Dict[str, Any]) -> str:
 
 def _starts(kept: Mapping[str, Any]) -> bool:
     """Whether the unfinished run may have stopped the server, and starts it when it is repeated."""
-    return _states.is_stopped(kept) or (kept.get("debt") or {}).get("for") == _states.COLD_TEST
+    return _states.is_stopped(kept) or (kept.get("pending") or {}).get("for") == _states.COLD_TEST
 
 
 def _left(name: str, kept: Mapping[str, Any], started: Optional[int]) -> List[str]:
     """What a run left unfinished, each a clause. ``started`` is the process that runs, None if the server is down."""
-    left, intent, debt = [], kept.get("intent") or "", kept.get("debt") or {}
+    left, intent, pending = [], kept.get("intent") or "", kept.get("pending") or {}
     if started is None and _starts(kept):
         left.append("PostgreSQL is stopped")
     elif _states.is_stopped(kept):
@@ -106,9 +106,9 @@ def _left(name: str, kept: Mapping[str, Any], started: Optional[int]) -> List[st
         left.append("%s %s out of traffic" % (name, "may be" if intent.startswith("going") else "is"))
     if kept.get("paused"):
         left.append("its clients may be paused")
-    if _states.owes(kept, started):
-        left.append("%s is not restored (pending since %s)" % (printable(debt["snapshot"], 80), printable(debt["since"], 30)))
-    begun = str(kept.get("roll"))
+    if _states.is_pending(kept, started):
+        left.append("%s is not restored (pending since %s)" % (printable(pending["snapshot"], 80), printable(pending["since"], 30)))
+    begun = str(kept.get("rolling_restart"))
     resumed = re.fullmatch("[0-9]{1,12}", begun) and time.time() - int(begun) < RESUMED and not kept.get("finished")
     if not left and resumed and kept.get("state") in ("planned", "saved"):
         left.append("%s is not restarted yet" % name)
@@ -117,10 +117,10 @@ def _left(name: str, kept: Mapping[str, Any], started: Optional[int]) -> List[st
 
 def _unfinished(name: str, kept: Mapping[str, Any], left: List[str]) -> str:
     """Which run has to be repeated, and why; empty if none."""
-    debt = kept.get("debt") or {}
+    pending = kept.get("pending") or {}
     if not left:
         return ""
-    if debt.get("for") == _states.PLAY and not (kept.get("out") or kept.get("paused") or kept.get("intent")):
+    if pending.get("for") == _states.PLAY and not (kept.get("out") or kept.get("paused") or kept.get("intent")):
         return "Run the play that restarted %s again: %s. Or waive that with -e pgfleet_waive=%s." % (name, " and ".join(left), name)
-    cold_test = "cold_test -e target=%s" % name if debt.get("for") == _states.COLD_TEST else "rolling_restart"
+    cold_test = "cold_test -e target=%s" % name if pending.get("for") == _states.COLD_TEST else "rolling_restart"
     return "Run pgfleet.cache.%s again: it was not finished, and %s." % (cold_test, " and ".join(left))

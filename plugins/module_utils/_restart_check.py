@@ -79,18 +79,18 @@ def check(
         raise ResidencyError(
             "Extension pg_residency is not installed in database %s. Run the playbook pgfleet.cache.install, or set pgfleet_login_db to the database"
             " that has it." % database)
-    debt = answer["kept"]["debt"] if _states.owes(answer["kept"], answer["started"]) else {}
+    pending = answer["kept"]["pending"] if _states.is_pending(answer["kept"], answer["started"]) else {}
     with closing(connect()) as session:
         attach_extension(session)
         if answer["steps"]["restart"]:
             _next_start.check(session, host, answer, reboots)
-        if debt:
-            _check_debt(session, host, debt)
+        if pending:
+            _check_pending(session, host, pending)
         snapshot = _residency_snapshot.take(session, wanted["snapshot"], _residency_snapshot.KEEP, False, check_mode=True)
         ends = _ends(session, host) + _stop_waits(session, host, int(human_to_bytes(wanted["max_lag"]))) if answer["steps"]["restart"] else []
         total = _caches.total(_caches.by_relation(session)[0])
         server = session.only_row(_SERVER)
-    if server["job"] is not None and server["restores"] != debt.get("snapshot"):
+    if server["job"] is not None and server["restores"] != pending.get("snapshot"):
         raise ResidencyError("Restore job %d is running on %s: wait until it ends, or stop it with SELECT residency_cancel(%d)." % (
             server["job"], host, server["job"]))
     _check_memory(host, total, server["bytes"], float(wanted["min_residency"]))
@@ -151,12 +151,12 @@ def _silent(session: Session, rows: Sequence[Mapping[str, Any]]) -> Dict[int, in
     return {pid: max(SILENT, row["silent"]) for pid, row in odd.items()}
 
 
-def _check_debt(session: Session, host: str, debt: Mapping[str, Any]) -> None:
+def _check_pending(session: Session, host: str, pending: Mapping[str, Any]) -> None:
     """Without its snapshot, the host would be restarted and could never pass its gate."""
     try:
-        snapshot = _residency_snapshot.find(session, debt["snapshot"])
-        if debt["digest"] and debt["digest"] != snapshot["digest"]:
-            raise ResidencyError("Snapshot %s is not the one that was saved on this host: its digest differs." % debt["snapshot"])
+        snapshot = _residency_snapshot.find(session, pending["snapshot"])
+        if pending["digest"] and pending["digest"] != snapshot["digest"]:
+            raise ResidencyError("Snapshot %s is not the one that was saved on this host: its digest differs." % pending["snapshot"])
     except ResidencyError as error:
         raise ResidencyError(
             "The restore that %s still needs after an earlier restart is not possible: %s Give it up with -e pgfleet_waive=%s."

@@ -51,18 +51,18 @@ _LOG = 1 << 14  # bytes of the end of a log that are read
 EVERY = 1  # seconds between two looks at a server that is waited for
 
 
-def read(connect: Callable[[], Any], directory: str, name: str, waived: bool, roll: str = "", abort: bool = False) -> Answer:
-    return answer(Records(directory).read(name), lambda: server(connect), name, waived, roll, abort)
+def read(connect: Callable[[], Any], directory: str, name: str, waived: bool, rolling_restart: str = "", abort: bool = False) -> Answer:
+    return answer(Records(directory).read(name), lambda: server(connect), name, waived, rolling_restart, abort)
 
 
-def answer(found: Mapping[str, Any], look: Callable[[], Answer], name: str, waived: bool, roll: str = "", abort: bool = False) -> Answer:
+def answer(found: Mapping[str, Any], look: Callable[[], Answer], name: str, waived: bool, rolling_restart: str = "", abort: bool = False) -> Answer:
     """The server's row or a ``problem``; the record (``kept``) and the ``lease``; and with ``started`` the ``steps`` that are left.
 
     ``found`` are the files of the host as Records.read() returns them. ``look`` returns the server's row, or raises ResidencyError.
     """
     said, kept = _record(found)
-    debt = kept.get("debt") or {}
-    if waived and debt:
+    pending = kept.get("pending") or {}
+    if waived and pending:
         kept = dict(_states.note(kept, "waived", {"by": "This run"}), at=kept.get("at", 0))  # nothing was written yet
     known: Answer = {"kept": kept, "lease": found["lease"]}
     try:
@@ -71,11 +71,11 @@ def answer(found: Mapping[str, Any], look: Callable[[], Answer], name: str, waiv
         return dict(known, problem=said or str(error), unread=bool(said))
     if said:  # a primary whose record is damaged is a primary all the same, of the same cluster
         return dict(known, problem=said, unread=True, in_recovery=row["in_recovery"], system_identifier=row["system_identifier"])
-    if kept.get("debt") and debt["system_identifier"] != row["system_identifier"]:
+    if kept.get("pending") and pending["system_identifier"] != row["system_identifier"]:
         return dict(known, in_recovery=row["in_recovery"], system_identifier=row["system_identifier"], unread=False, problem=(
             "The pending restore belongs to another cluster (system identifier %s; this one is %s). If that cluster is gone, waive it with"
-            " -e pgfleet_waive=%s." % (printable(debt["system_identifier"], 30), row["system_identifier"], name)))
-    return dict(known, steps=_states.way(kept, row["started"], roll, abort), **row)
+            " -e pgfleet_waive=%s." % (printable(pending["system_identifier"], 30), row["system_identifier"], name)))
+    return dict(known, steps=_states.way(kept, row["started"], rolling_restart, abort), **row)
 
 
 def server(connect: Callable[[], Any]) -> Answer:

@@ -3,11 +3,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The record of a host as a state machine: what is begun there, and what is owed to it. docs/restarts.md has the diagram.
+"""The record of a host as a state machine: what is begun there, and which restore is pending. docs/restarts.md has the diagram.
 
 An event is written down before what it is about is done (going_out, pausing, stopping, going_in), and another one when it is done. So a record
-that nobody goes on with says what may have happened. The debt is the host's: what was resident before its restart has to be so again before it
-serves, whichever roll, cold test, play or operator comes next; it ends when the gate is passed and the host is in traffic, or is waived by name.
+that nobody goes on with says what may have happened. The pending restore is the host's: what was resident before its restart has to be so again
+before it serves, whichever rolling restart, cold test, play or operator comes next; it ends when the gate is passed and the host is in traffic, or is
+waived by name.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ import math
 import time
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
 Record = Dict[str, Any]
 
 # what left a restore pending: PLAY is a user's own play with the handler of cache_warmup
-ROLL, COLD_TEST, PLAY = "roll", "cold_test", "play"
+ROLLING_RESTART, COLD_TEST, PLAY = "rolling_restart", "cold_test", "play"
 # planned: nothing has happened. saved: there is a snapshot. restarting: it may be down. restarted: another process runs. warm: the gate is
 # passed. done: and it is in traffic.
 STATES = ("planned", "saved", "restarting", "restarted", "warm", "done")
@@ -30,34 +30,36 @@ INTENTS = ("", "going out", "stopping", "going in")
 
 _TEXT, _FLAG, _NUMBER, _LIST, _OBJECT = (str,), (bool,), (int, float), (list,), (dict,)
 _FORM: Dict[str, Tuple[type, ...]] = {
-    "roll": _TEXT, "system_identifier": _TEXT, "what": _TEXT, "snapshot": _TEXT, "state": _TEXT, "intent": _TEXT, "finished": _FLAG, "out": _FLAG,
+    "rolling_restart": _TEXT, "system_identifier": _TEXT, "what": _TEXT, "snapshot": _TEXT, "state": _TEXT, "intent": _TEXT, "finished": _FLAG, "out": _FLAG,
     "traffic": _LIST, "paused": _LIST,
-    "before": (int,), "after": (int,), "debt": _OBJECT, "server": _OBJECT, "residency": (int, float, type(None)), "seconds": _OBJECT, "remarks": _LIST,
+    "before": (int,), "after": (int,), "pending": _OBJECT, "server": _OBJECT, "residency": (int, float, type(None)), "seconds": _OBJECT, "remarks": _LIST,
     "at": (int, float),
 }
-_DEBT: Dict[str, Tuple[type, ...]] = {
+_PENDING: Dict[str, Tuple[type, ...]] = {
     "for": _TEXT, "snapshot": _TEXT, "digest": _TEXT, "wanted": (int,), "started": (int,), "until": (int,), "system_identifier": _TEXT,
     "standby": _FLAG, "by": _TEXT, "since": _TEXT,
 }
-_ALSO = ("until",)  # of a debt, what need not be there
+_ALSO = ("until",)  # of a pending restore, what need not be there
 
 
 def fault(record: Any) -> str:
     """The first fault of a record, as a part of a sentence; empty if there is none."""
     if not isinstance(record, Mapping):
         return "it is not a JSON object"
+    if record.get("debt"):
+        return "version 1.0.0 has written it, which has to finish what it began"
     for name, value in record.items():
         if name in _FORM and not _is(value, _FORM[name]):
             return "%s is '%s'" % (name, printable(value, 60))
     for name, choices in (("state", STATES), ("intent", INTENTS)):
         if record.get(name, choices[0]) not in choices:
             return "%s is '%s'" % (name, printable(record[name], 60))
-    debt = record.get("debt") or {}
-    for name, kinds in _DEBT.items():
-        if debt and not _is(debt.get(name), kinds) and not (name in _ALSO and name not in debt):
-            return "%s of its debt is '%s'" % (name, printable(debt.get(name), 60))
-    if debt and debt["for"] not in (ROLL, COLD_TEST, PLAY):
-        return "for of its debt is '%s'" % printable(debt["for"], 60)
+    pending = record.get("pending") or {}
+    for name, kinds in _PENDING.items():
+        if pending and not _is(pending.get(name), kinds) and not (name in _ALSO and name not in pending):
+            return "%s of its pending restore is '%s'" % (name, printable(pending.get(name), 60))
+    if pending and pending["for"] not in (ROLLING_RESTART, COLD_TEST, PLAY):
+        return "for of its pending restore is '%s'" % printable(pending["for"], 60)
     server = dict({"version_num": 0, "cluster_name": "", "unit": "", "standby": False}, **(record.get("server") or {}))
     if not _is(server["version_num"], (int,)) or not isinstance(server["cluster_name"], str) or not isinstance(server["unit"], str) \
             or not isinstance(server["standby"], bool):
@@ -83,29 +85,29 @@ def known(record: Mapping[str, Any]) -> Record:
     found = {name: value for name, value in record.items() if name in _FORM}
     if "server" in found:
         found["server"] = {name: found["server"][name] for name in ("version_num", "cluster_name", "unit", "standby") if name in found["server"]}
-    if found.get("debt"):
-        found["debt"] = {name: value for name, value in found["debt"].items() if name in _DEBT}
+    if found.get("pending"):
+        found["pending"] = {name: value for name, value in found["pending"].items() if name in _PENDING}
     return found
 
 
 # --- what a record means ---
 
 
-def owes(record: Mapping[str, Any], started: Optional[int]) -> bool:
+def is_pending(record: Mapping[str, Any], started: Optional[int]) -> bool:
     """Whether what was resident has yet to be restored, on the server that has ``started`` then (microseconds since 1970; None: it is down).
 
-    With the process of before, nothing was lost: a roll evicts nothing else. A cold test does. A play may have restarted nothing: a process
+    With the process of before, nothing was lost: a rolling restart evicts nothing else. A cold test does. A play may have restarted nothing: a process
     that has started later than ``until`` is another's doing.
     """
-    debt = record.get("debt") or {}
-    if not debt or debt["for"] == COLD_TEST:
-        return bool(debt)
-    return bool(debt["started"] != started and (started is None or started <= debt.get("until", started)))
+    pending = record.get("pending") or {}
+    if not pending or pending["for"] == COLD_TEST:
+        return bool(pending)
+    return bool(pending["started"] != started and (started is None or started <= pending.get("until", started)))
 
 
 def open_ends(record: Mapping[str, Any], started: Optional[int]) -> bool:
     """Whether a run has to continue on this host: it is out of traffic, paused, perhaps down, or not as warm as before."""
-    return bool(record.get("out") or record.get("paused") or record.get("intent") or record.get("state") == "restarting" or owes(record, started))
+    return bool(record.get("out") or record.get("paused") or record.get("intent") or record.get("state") == "restarting" or is_pending(record, started))
 
 
 def is_stopped(record: Mapping[str, Any]) -> bool:
@@ -113,54 +115,53 @@ def is_stopped(record: Mapping[str, Any]) -> bool:
     return record.get("intent") == "stopping"
 
 
-def is_restarted(record: Mapping[str, Any], started: int, roll: str) -> bool:
+def is_restarted(record: Mapping[str, Any], started: int, rolling_restart: str) -> bool:
     """Whether this rolling restart, or anything else since it was about to stop the server, has restarted it."""
-    return record.get("roll") == roll and record.get("state") in STATES[STATES.index("restarting"):] and record.get("before") != started
+    return record.get("rolling_restart") == rolling_restart and record.get("state") in STATES[STATES.index("restarting"):] and record.get("before") != started
 
 
 def identifier(record: Mapping[str, Any]) -> str:
     """The system identifier of this host's cluster, as far as the record has it."""
-    return str(record.get("system_identifier") or (record.get("debt") or {}).get("system_identifier") or "")
+    return str(record.get("system_identifier") or (record.get("pending") or {}).get("system_identifier") or "")
 
 
-def way(record: Mapping[str, Any], started: int, roll: str, abort: bool) -> Dict[str, bool]:
+def way(record: Mapping[str, Any], started: int, rolling_restart: str, abort: bool) -> Dict[str, bool]:
     """The steps for this host: ``save``, ``restart``, ``restore``. A host with a pending restore gets no new snapshot."""
-    owed = owes(record, started)
-    again = is_restarted(record, started, roll)
+    pending = is_pending(record, started)
+    again = is_restarted(record, started, rolling_restart)
     return {
-        "save": not abort and not owed and not again,
+        "save": not abort and not pending and not again,
         "restart": not abort and not again,
-        "restore": owed or not abort,
-        "again": again or (abort and owed),
+        "restore": pending or not abort,
+        "again": again or (abort and pending),
     }
 
 
 # --- what happens to it ---
 
 
-def begin(record: Record, roll: str, what: str = "", system_identifier: str = "", waive: bool = False, by: str = "") -> None:
-    """Another roll takes over what is out, paused and owed, and nothing else. A host that does not answer stays in the cluster that it was in."""
-    if record.get("roll") != roll:
-        kept = {name: record[name] for name in ("intent", "out", "traffic", "paused", "debt", "server", "system_identifier") if name in record}
+def begin(record: Record, rolling_restart: str, what: str = "", system_identifier: str = "", waive: bool = False, by: str = "") -> None:
+    """Another rolling restart takes over what is out, paused and pending, and nothing else. A host that does not answer stays in its cluster."""
+    if record.get("rolling_restart") != rolling_restart:
+        kept = {name: record[name] for name in ("intent", "out", "traffic", "paused", "pending", "server", "system_identifier") if name in record}
         record.clear()
-        record.update({"roll": roll, "state": "planned", "finished": False, "seconds": {}, "out": False, "debt": {}}, **kept)
+        record.update({"rolling_restart": rolling_restart, "state": "planned", "finished": False, "seconds": {}, "out": False, "pending": {}}, **kept)
     record.update(what=what or str(record.get("what") or "postgresql"))
     if system_identifier:
         record.update(system_identifier=system_identifier)
     if record.get("state") != "done":
         record.update(remarks=[])
-    if waive:  # beyond --limit; on the hosts of the run this was the first that was written
+    if waive:  # here it was not yet, as the host is not restarted or does not answer
         waived(record, by)
 
 
-def save(record: Record, server: Optional[Mapping[str, Any]] = None, **debt: Any) -> None:
+def save(record: Record, server: Optional[Mapping[str, Any]] = None, **pending: Any) -> None:
     """Before anything is changed. ``wanted`` is in 8 KiB blocks, ``started`` in microseconds since 1970; ``server`` as with stopping."""
-    _only(not owes(record, debt["started"]), "save")
     if server:
         record.update(server=dict(server))
-    if debt.get("for", ROLL) == ROLL:  # others are no step of a roll
-        record.update(state="saved", snapshot=debt["snapshot"])
-    record.update(debt=dict(debt, **{"for": debt.get("for", ROLL)}))
+    if pending.get("for", ROLLING_RESTART) == ROLLING_RESTART:  # others are no step of a rolling restart
+        record.update(state="saved", snapshot=pending["snapshot"])
+    record.update(pending=dict(pending, **{"for": pending.get("for", ROLLING_RESTART)}))
 
 
 def going_out(record: Record, traffic: Sequence[Mapping[str, Any]]) -> None:
@@ -172,7 +173,6 @@ def going_out(record: Record, traffic: Sequence[Mapping[str, Any]]) -> None:
 
 
 def out(record: Record) -> None:
-    _only(record.get("intent") == "going out", "out")
     record.update(intent="")
 
 
@@ -183,13 +183,11 @@ def pausing(record: Record, traffic: Sequence[Mapping[str, Any]]) -> None:
 
 def stopping(record: Record, before: int, server: Mapping[str, Any]) -> None:
     """``server`` has what is needed to start it when it does not answer."""
-    _only(bool(record.get("debt")), "stopping")  # what is cold afterwards is owed first
     record.update(intent="stopping", state="restarting", before=before, server=dict(server))
 
 
 def restarted(record: Record, after: int) -> None:
     """By any means: the pending restore shows that the process is a new one."""
-    _only(record.get("before") != after and (record.get("state") in ("restarting", "restarted", "warm") or owes(record, after)), "restarted")
     record.update(state="restarted", after=after, intent="")
 
 
@@ -198,7 +196,6 @@ def resumed(record: Record) -> None:
 
 
 def going_in(record: Record) -> None:
-    _only(not record.get("paused"), "going in")
     record.update(intent="going in")
 
 
@@ -208,19 +205,18 @@ def into(record: Record, started: int) -> None:
     ``started`` may be of a moment before the restart: what is recorded as restarted is cold, whatever it says.
     """
     record.update(out=False, intent="", traffic=[])
-    if record.get("state") == "warm" or (record.get("state") != "restarted" and not owes(record, started)):
-        record.update(debt={})
+    if record.get("state") == "warm" or (record.get("state") != "restarted" and not is_pending(record, started)):
+        record.update(pending={})
 
 
 def warm(record: Record, residency: Optional[float]) -> None:
-    """The gate is passed. What is in traffic already, a primary, is owed nothing any more."""
+    """The gate is passed. Nothing is pending any more for what is in traffic already, a primary."""
     record.update(state="warm", residency=residency)
     if not record.get("out"):
-        record.update(debt={})
+        record.update(pending={})
 
 
 def done(record: Record) -> None:
-    _only(record.get("state") == "warm" and not record.get("out") and not record.get("debt") and not record.get("paused"), "done")
     record.update(state="done", intent="")
 
 
@@ -231,16 +227,15 @@ def ended(record: Record, residency: Optional[float]) -> None:
 
 
 def left(record: Record, started: int) -> None:
-    """Nothing is to be gone on with: it is as it was, and what may be owed to it later is not of this roll."""
-    _only(not owes(record, started), "left")
-    record.update(state="planned", intent="", debt={})
+    """Nothing is to be gone on with: it is as it was, and what may be pending later is not of this rolling restart."""
+    record.update(state="planned", intent="", pending=record.get("pending") or {} if is_pending(record, started) else {})
 
 
 def waived(record: Record, by: str) -> None:
-    debt = record.get("debt") or {}
-    if debt:
-        remark = "%s waived the restore that was pending since %s: %s." % (by, debt["since"], debt["snapshot"])
-        record.update(debt={}, remarks=[*record.get("remarks", []), remark])
+    pending = record.get("pending") or {}
+    if pending:
+        remark = "%s waived the restore that was pending since %s: %s." % (by, pending["since"], pending["snapshot"])
+        record.update(pending={}, remarks=[*record.get("remarks", []), remark])
 
 
 def put_back(record: Record, snapshot: str = "") -> None:
@@ -248,11 +243,9 @@ def put_back(record: Record, snapshot: str = "") -> None:
 
     The handler of a play names its ``snapshot``: a restore that is pending for another reason remains.
     """
-    debt = record.get("debt") or {}
-    if snapshot and (debt.get("snapshot") != snapshot or debt.get("for") != PLAY):
-        return
-    _only(debt.get("for") in (COLD_TEST, PLAY), "put_back")
-    record.update(debt={})
+    pending = record.get("pending") or {}
+    if pending.get("for") in ((PLAY,) if snapshot else (PLAY, COLD_TEST)) and snapshot in ("", pending["snapshot"]):
+        record.update(pending={})
 
 
 def finished(record: Record) -> None:
@@ -280,7 +273,3 @@ def note(record: Mapping[str, Any], event: str, facts: Optional[Mapping[str, Any
     found.update(at=round(now, 3), seconds=seconds, remarks=[*(found.get("remarks") or []), *filter(None, remarks)])
     return found
 
-
-def _only(right: bool, event: str) -> None:
-    if not right:
-        raise ResidencyError("The record of this host does not allow '%s' now: this is a bug in the collection. This step changed nothing." % event)

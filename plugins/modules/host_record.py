@@ -12,7 +12,7 @@ short_description: Read and write a host's record of unfinished work and its lea
 version_added: 0.3.0
 description:
   - Internal. The playbooks and roles of this collection call it, and its options may change with every version.
-  - Reads and writes the record of a host (the unfinished work and the debt of a rolling restart, a cold test or a play) and the lease of the current
+  - Reads and writes the record of a host (the unfinished work and the pending restore of a rolling restart, a cold test or a play) and the lease of the current
     run. It does not need PostgreSQL.
   - Each is a JSON file in O(directory), replaced as a whole and synced. Only the run that holds the lease may write the record, and an event that the
     record does not allow is refused.
@@ -127,7 +127,7 @@ record:
   description: The record; null if there is none. See docs/restarts.md for its keys.
   returned: always
   type: dict
-  sample: {"state": "restarted", "out": true, "debt": {"snapshot": "restart@5"}}
+  sample: {"state": "restarted", "out": true, "pending": {"snapshot": "restart@5"}}
 lease:
   description: The lease of any holder; null if there is none.
   returned: always

@@ -69,7 +69,7 @@ options:
     version_added: 0.2.0
   record_file:
     description:
-      - File of this host's record, as M(pgfleet.cache.host_record) keeps it. While the record has a debt of a restart or a cold test,
+      - File of this host's record, as M(pgfleet.cache.host_record) keeps it. While the record has a pending restore,
         nothing is saved, because the caches do not hold what they held before. O(force) overrides this.
       - Without this option, no record is checked.
     type: path
@@ -363,7 +363,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import NotIn
 from ansible_collections.pgfleet.cache.plugins.module_utils._host_record import Records
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
-from ansible_collections.pgfleet.cache.plugins.module_utils._states import COLD_TEST, owes
+from ansible_collections.pgfleet.cache.plugins.module_utils._states import COLD_TEST, is_pending
 
 _STARTED = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint AS started"
 
@@ -378,17 +378,17 @@ def _require_warm(session: Session, path: str) -> None:
             " (0755), or correct it."
             % found["fault"])
     record = found["record"] or {}
-    debt = record.get("debt")
-    if not isinstance(debt, dict):
+    pending = record.get("pending")
+    if not isinstance(pending, dict):
         return
     try:
-        owed = owes(record, (session.row(_STARTED) or {}).get("started"))
+        cold = is_pending(record, (session.row(_STARTED) or {}).get("started"))
     except (KeyError, TypeError):  # damaged, which stops the run that continues it
         return
-    if owed:
+    if cold:
         raise ResidencyError(
             "This host is not as warm as before a %s: %s has not been restored. Nothing was saved. Finish that first, or waive it"
-            " (pgfleet_waive)." % ("cold test" if debt["for"] == COLD_TEST else "restart", printable(debt.get("snapshot"), 80)))
+            " (pgfleet_waive)." % ("cold test" if pending["for"] == COLD_TEST else "restart", printable(pending.get("snapshot"), 80)))
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:

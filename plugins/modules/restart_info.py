@@ -43,7 +43,7 @@ options:
       - Whether the pending restore of the host is given up. Then RV(answer.kept) has none.
     type: bool
     default: false
-  roll:
+  rolling_restart:
     description:
       - The rolling restart for which RV(answer.steps) are returned.
     type: str
@@ -177,7 +177,7 @@ answer:
       type: dict
       sample: null
     steps:
-      description: What is left to do on this host in the rolling restart O(roll).
+      description: What is left to do on this host in the rolling restart O(rolling_restart).
       returned: if the server answers
       type: dict
       sample: {"save": true, "restart": true, "restore": true, "again": false}
@@ -288,7 +288,7 @@ def run(module: AnsibleModule) -> Dict[str, Any]:
         problem = _restart_info.wait_restarted(login, params["name"], params["restarted_since"], params["timeout"])
     elif params["replayed"] is not None:
         problem = _restart_info.wait_replayed(login, params["name"], params["replayed"], params["primary"], params["timeout"])
-    found = _restart_info.read(login, params["directory"], params["name"], params["waived"], params["roll"], params["abort"])
+    found = _restart_info.read(login, params["directory"], params["name"], params["waived"], params["rolling_restart"], params["abort"])
     problem = problem or found.get("problem", "")
     if problem and "started" not in found:
         waits = _restart_info.still_runs(params["data_directory"]) if params["data_directory"] else ""
@@ -315,7 +315,7 @@ def main() -> None:
             name={"type": "str", "required": True},
             kept={"type": "dict", "default": {}},
             waived={"type": "bool", "default": False},
-            roll={"type": "str", "default": ""},
+            rolling_restart={"type": "str", "default": ""},
             abort={"type": "bool", "default": False},
             restarted_since={"type": "int"},
             replayed={"type": "int"},

@@ -172,7 +172,7 @@ standbys:
   type: list
   elements: str
   sample: [db2, db3]
-roll:
+rolling_restart:
   description: The name of the rolling restart.
   returned: with O(state=planned)
   type: str

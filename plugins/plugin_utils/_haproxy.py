@@ -63,7 +63,7 @@ def _rows(text: str) -> Optional[List[Mapping[str, Any]]]:
 def haproxy_unfit(seen: Sequence[Mapping[str, Any]], begun: bool, ours: bool) -> str:
     """The reason why a host cannot be taken out of traffic, checked before anything is changed.
 
-    Where a roll has ``begun`` with others, those that it has out come back before others go. The host itself may be out if that is ``ours``.
+    Where a rolling restart has ``begun`` with others, those that it has out come back before others go. The host itself may be out if that is ``ours``.
     """
     for place in seen:
         where = "HAProxy on %s" % place["host"]

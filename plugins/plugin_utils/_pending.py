@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.module_utils._states import COLD_TEST, PLAY, ROLL, fault, owes
+from ansible_collections.pgfleet.cache.plugins.module_utils._states import COLD_TEST, PLAY, ROLLING_RESTART, fault, is_pending
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters
 
 
@@ -24,30 +24,30 @@ def unfinished(result: Mapping[str, Any], host: str, what: str) -> str:
     wrong = fault(record)
     if wrong:
         return "The record of %s in pgfleet_state_directory is damaged (%s): check what was begun there, then remove the file." % (host, wrong)
-    debt = record.get("debt") or {}
-    if record.get("out") or record.get("paused") or debt.get("for") == ROLL:
+    pending = record.get("pending") or {}
+    if record.get("out") or record.get("paused") or pending.get("for") == ROLLING_RESTART:
         return (
             "A rolling restart of %s was not finished%s: run pgfleet.cache.rolling_restart again first, or end it by running it with -e"
-            " cache_restart_abort=true." % (host, ", and the host still has to be restored from %s" % printable(debt["snapshot"], 80) if debt else ""))
-    if debt.get("for") == COLD_TEST and what != COLD_TEST:
+            " cache_restart_abort=true." % (host, ", and the host still has to be restored from %s" % printable(pending["snapshot"], 80) if pending else ""))
+    if pending.get("for") == COLD_TEST and what != COLD_TEST:
         return (
             "A cold test of %s was not finished: run pgfleet.cache.cold_test again first, which restores %s, or waive that by running it with -e"
-            " pgfleet_waive=%s." % (host, printable(debt["snapshot"], 80), host))
+            " pgfleet_waive=%s." % (host, printable(pending["snapshot"], 80), host))
     return ""
 
 
 def not_to_be_measured(record: Optional[Mapping[str, Any]], server: Mapping[str, Any], host: str, waive: Sequence[str]) -> str:
     """Why a cold test stops on this host: a pending restore that is not the test's. ``server`` is the running server."""
-    debt = (record or {}).get("debt") or {}
-    if not debt or host in waive:
+    pending = (record or {}).get("pending") or {}
+    if not pending or host in waive:
         return ""
-    if debt["system_identifier"] != server["system_identifier"]:
+    if pending["system_identifier"] != server["system_identifier"]:
         return "The pending restore of %s belongs to another cluster (system identifier %s). If that cluster is gone, waive it with -e pgfleet_waive=%s." % (
-            host, printable(debt["system_identifier"], 30), host)
-    if debt["for"] == PLAY and owes({"debt": debt}, server["started"]):
+            host, printable(pending["system_identifier"], 30), host)
+    if pending["for"] == PLAY and is_pending({"pending": pending}, server["started"]):
         return (
             "%s was restarted by a play that saved %s, and is not as warm as before: run that play again, which restores it first, or waive that"
-            " with -e pgfleet_waive=%s." % (host, printable(debt["snapshot"], 80), host))
+            " with -e pgfleet_waive=%s." % (host, printable(pending["snapshot"], 80), host))
     return ""
 
 

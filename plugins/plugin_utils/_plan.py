@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils._roll import Answers, commits_wait, half_done, identifier, is_open, may_start, restarts
+from ansible_collections.pgfleet.cache.plugins.plugin_utils._rolling_restart import Answers, commits_wait, half_done, identifier, is_open, may_start, restarts
 
 CLOCKS = 600  # seconds by which the clocks of two controllers may differ
 
@@ -118,11 +118,11 @@ def plan_of(hosts: Sequence[str], found: Answers, now: float, chosen: Options, w
     primary = primaries[0] if primaries else ""
     records = [found[host]["kept"] for host in hosts if host in found]  # also of those whose server is down
     begun = _begun(records, now - chosen.max_age, now + CLOCKS) if chosen.resume or chosen.abort else ""
-    roll = begun or str(int(now))
-    kept = {host: one["kept"] for host, one in known.items() if begun and one["kept"].get("roll") == begun}
+    name = begun or str(int(now))
+    kept = {host: one["kept"] for host, one in known.items() if begun and one["kept"].get("rolling_restart") == begun}
     done = sorted(host for host, record in kept.items() if record.get("state") == "done" and not is_open(known[host]))
     if chosen.abort:
-        done = [host for host in known if not is_open(known[host]) and not known[host]["kept"].get("debt")]
+        done = [host for host in known if not is_open(known[host]) and not known[host]["kept"].get("pending")]
     left = [host for host in standbys if host in mine and host not in done]
     batches = _batches(sorted(left, key=lambda host: not is_open(known[host])), chosen.serial)
     last = primary if primary in mine and primary not in done and (chosen.primary != "skip" or chosen.abort) else ""
@@ -132,38 +132,39 @@ def plan_of(hosts: Sequence[str], found: Answers, now: float, chosen: Options, w
     if not problem and not chosen.abort:
         begun_here = {host: record for host, record in kept.items() if host in mine}
         problem = _who_serves(primary, standbys, batches, last, away, silent, chosen) or _other_way(begun_here, what) or _who_takes_over(standbys, chosen)
-        cluster = {"roll": roll, "standbys": standbys, "commits_may_wait": chosen.commits_may_wait}
+        cluster = {"rolling_restart": name, "standbys": standbys, "commits_may_wait": chosen.commits_may_wait}
         problem = problem or next(filter(None, (commits_wait(found, cluster, batch, primary, True) for batch in batches)), "")
     return {
-        "hosts": list(hosts), "only": list(mine), "primary": primary, "standbys": standbys, "roll": roll, "resumed": bool(begun),
+        "hosts": list(hosts), "only": list(mine), "primary": primary, "standbys": standbys, "rolling_restart": name, "resumed": bool(begun),
         "done": done, "batches": batches, "last": last, "problem": problem, "abort": chosen.abort,
         "commits_may_wait": chosen.commits_may_wait or chosen.abort, "skipped": primary if chosen.primary == "skip" else "",
         "check": [] if chosen.abort else [host for host in known if host in mine and host not in done and not known[host].get("stopped")],
-        "ways": {host: _states.way(one["kept"], one["started"], roll, chosen.abort) for host, one in known.items()},
+        "ways": {host: _states.way(one["kept"], one["started"], name, chosen.abort) for host, one in known.items()},
     }
 
 
 def _cold_tests(known: Answers, mine: Sequence[str]) -> str:
     """Only the cold test can restore what it has evicted; a rolling restart would save what is left of the caches."""
     for host, one in known.items():
-        debt = one["kept"].get("debt") or {}
-        if debt.get("for") == _states.COLD_TEST and host in mine:
+        pending = one["kept"].get("pending") or {}
+        if pending.get("for") == _states.COLD_TEST and host in mine:
             return (
                 "A cold test of %s was not finished; %s has what its caches held before. Run pgfleet.cache.cold_test again, which restores that"
-                " first, or waive it with -e pgfleet_waive=%s." % (host, printable(debt["snapshot"], 80), host)
+                " first, or waive it with -e pgfleet_waive=%s." % (host, printable(pending["snapshot"], 80), host)
             )
     return ""
 
 
 def _begun(kept: Sequence[Mapping[str, Any]], since: float, until: float) -> str:
-    """The roll that most hosts have, the newest of these, if it is neither finished nor too old, nor of the future; its name is when it began.
+    """The rolling restart that most hosts have, the newest of these, if it is neither finished nor too old, nor of the future; its name is when it began.
 
     It is written, and closed, on all hosts alike: what a single one of them says of it decides nothing.
     """
-    rolls = Counter(str(one["roll"]) for one in kept if re.fullmatch("[0-9]{1,12}", str(one.get("roll"))) and since <= int(one["roll"]) <= until)
-    found = max(rolls, key=lambda one: (rolls[one], int(one)), default="")
-    finished = sum(1 for one in kept if found and one.get("roll") == found and one.get("finished"))
-    return "" if 2 * finished >= rolls[found] else found
+    names = (str(one.get("rolling_restart")) for one in kept)
+    hosts = Counter(name for name in names if re.fullmatch("[0-9]{1,12}", name) and since <= int(name) <= until)
+    found = max(hosts, key=lambda name: (hosts[name], int(name)), default="")
+    finished = sum(1 for one in kept if found and one.get("rolling_restart") == found and one.get("finished"))
+    return "" if 2 * finished >= hosts[found] else found
 
 
 def _batches(hosts: Sequence[str], sizes: Sequence[Any]) -> List[List[str]]:

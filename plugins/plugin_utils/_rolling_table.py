@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 from ansible.module_utils.common.text.formatters import bytes_to_human
 from ansible_collections.pgfleet.cache.plugins.module_utils import _states
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters, _plan, _roll, _tables
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters, _plan, _rolling_restart, _tables
 from ansible_collections.pgfleet.cache.plugins.plugin_utils._tables import Column, Result
 
 PHASES = (("snapshot", 8), ("out", 5), ("restart", 7), ("pause", 5), ("replay", 6), ("restore", 7), ("in", 5))
@@ -28,7 +28,7 @@ class Rolling:
         self.hosts = [str(host) for host in hosts]
         self.check_mode = check_mode
         self._variables = {host: variables[host] for host in self.hosts}
-        self._fleet = _roll.fleet_of(self.hosts, self._variables)
+        self._fleet = _rolling_restart.fleet_of(self.hosts, self._variables)
         self._problem = str(self._fleet.get("problem") or "")
         self._failed = [host for host in self.hosts if self._failure(host)]
 
@@ -41,7 +41,7 @@ class Rolling:
         for host in self.hosts:
             if self._out(host):
                 found.append("Out of traffic now: %s (%s)." % (printable(host), _names(self._out(host))))
-            found += self._debt(host)
+            found += self._pending(host)
         return [*found, *self._what_is_left(unreachable)], odd
 
     def _what_is_left(self, unreachable: List[str]) -> List[str]:
@@ -49,10 +49,10 @@ class Rolling:
             return [" ".join(filter(None, [printable(self._problem), "Nothing would be restarted." if self.check_mode else "Nothing was restarted."]))]
         if self.check_mode:
             return self._preview()
-        left = _roll.left(self.hosts, self._variables)
+        left = _rolling_restart.left(self.hosts, self._variables)
         if self._fleet.get("abort") and not left:
             return ["What was begun is put back, and no other host was restarted."]
-        skipped = [host for host in self.hosts if host not in _roll.restarted(self.hosts, self._variables)] if not left else []
+        skipped = [host for host in self.hosts if host not in _rolling_restart.restarted(self.hosts, self._variables)] if not left else []
         if skipped:
             return ["All hosts but the primary %s (cache_restart_primary=skip) are restarted: the rolling restart is finished." % _names(skipped)]
         if not left:
@@ -88,19 +88,19 @@ class Rolling:
             return []
         return list(dict.fromkeys(_adapters.where(place) for place in record.get("traffic") or []))
 
-    def _debt(self, host: str) -> List[str]:
+    def _pending(self, host: str) -> List[str]:
         """The pending restore of the host, from its record."""
         answer = self._answer(host)
         record = self._record(host) or answer.get("kept") or {}
         if _states.fault(record):
             return []
-        debt = record.get("debt") or {}
+        pending = record.get("pending") or {}
         # after its restart the answer is that of before
-        if not _states.owes(record, answer.get("started")) and record.get("state") not in ("restarting", "restarted"):
+        if not _states.is_pending(record, answer.get("started")) and record.get("state") not in ("restarting", "restarted"):
             return []
-        size = bytes_to_human(debt["wanted"] * 8192) if debt else ""
+        size = bytes_to_human(pending["wanted"] * 8192) if pending else ""
         return ["Not as warm as before its restart: %s (%s, %s, since %s)." % (
-            printable(host), printable(debt["snapshot"], 80), size, printable(debt["since"], 30))] if debt else []
+            printable(host), printable(pending["snapshot"], 80), size, printable(pending["since"], 30))] if pending else []
 
     def _row(self, host: str) -> _tables.Row:
         answers = Result(self._answer(host), "its answer's ")
@@ -114,7 +114,7 @@ class Rolling:
         remark = str(self._variables[host].get("cache_restart_remark") or "")
         words += [remark] if remark not in words else []
         if self.check_mode and self._fleet and not self._problem and not self._failed:
-            words.append(_roll.preview(host, self._variables[host], self._fleet))
+            words.append(_rolling_restart.preview(host, self._variables[host], self._fleet))
         return [
             "-" if recovering is None else "standby" if recovering else "primary",
             "failed" if self._failure(host) else result.text("state", 20) or "-",
@@ -129,7 +129,7 @@ class Rolling:
         return planned if self.check_mode and planned else _plan.answers_of(host, self._variables).get(host) or planned
 
     def _record(self, host: str) -> Mapping[str, Any]:
-        return _roll.record_of(host, self._variables, self._fleet)
+        return _rolling_restart.record_of(host, self._variables, self._fleet)
 
 
 def _names(names: Sequence[Any]) -> str:

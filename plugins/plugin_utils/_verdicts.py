@@ -12,7 +12,7 @@ import re
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _lease, _roll
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _lease, _rolling_restart
 
 DONE, FAILED, UNREACHABLE, LOST, NOT_RUN = "done", "failed", "unreachable", "lost", "not_run"
 NOT_BEGUN = "not_begun"  # because something else went wrong
@@ -45,7 +45,7 @@ def verdict(host: str, variables: Mapping[str, Any], playbook: str) -> Dict[str,
     begun = result is not None or (playbook == "rolling_restart" and variables.get("cache_restart_host"))
     result = result if isinstance(result, Mapping) and not result.get("skipped") else {}
     if playbook == "rolling_restart":
-        result = _roll.record_of(host, {host: variables}, variables.get("cache_restart_fleet") or {})
+        result = _rolling_restart.record_of(host, {host: variables}, variables.get("cache_restart_fleet") or {})
     ended, message = _judge(host, variables, result, playbook, bool(begun))
     return {"verdict": ended, "message": message, "result": without_additions(result)}
 

@@ -241,9 +241,9 @@ class Cut:
                 found.append("%s is out of traffic, and the output does not say so" % name)
             if in_traffic and not up:
                 found.append("%s is in traffic, and down" % name)
-            owed = self._owed(name) if in_traffic and up else 0
-            if self._left[name] < 0.95 * owed:
-                found.append("%s is in traffic with %d %% of what was warm" % (name, 100 * self._left[name] / owed))
+            wanted = self._wanted(name) if in_traffic and up else 0
+            if self._left[name] < 0.95 * wanted:
+                found.append("%s is in traffic with %d %% of what was warm" % (name, 100 * self._left[name] / wanted))
             stops, starts = self.restarts(name)
             if stops > 1 or starts > 1:
                 found.append("%s was stopped %d times and started %d times" % (name, stops, starts))
@@ -304,7 +304,7 @@ class Cut:
             for generation, wanted in blocks.items() if wanted < full / 2
         ]
 
-    def _owed(self, name):
+    def _wanted(self, name):
         """Bytes of the table that must be there: what the least of the run's snapshots has of it, if it has taken one. _thin() looks at these."""
         wanted = self.clusters[name].sql(
             "SELECT min(r.wanted) FROM residency_snapshots() AS s, residency_snapshot_relations(s.name || '@' || s.generation) AS r"

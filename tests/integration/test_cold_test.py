@@ -253,7 +253,7 @@ def record(tmp_path):
     (True, signal.SIGKILL), *(pytest.param(*one, marks=thorough) for one in ((False, signal.SIGKILL), (False, signal.SIGTERM), (True, signal.SIGTERM))),
 ])
 def test_an_interrupted_run(fleet, cluster, tmp_path, ended, stopped):
-    """What it had found is owed to the host: the next run puts that back before anything else, and leaves the host as the first one found it."""
+    """What it had found is pending for the host: the next run puts that back before anything else, and leaves the host as the first one found it."""
     before = host(cluster)
     log = tmp_path / "log"
     environment = dict(os.environ, ANSIBLE_CONFIG=fleet.settings, ANSIBLE_PIPELINING="True", ANSIBLE_LOG_PATH=str(log))
@@ -272,10 +272,10 @@ def test_an_interrupted_run(fleet, cluster, tmp_path, ended, stopped):
         process.wait()
     # what was at work on the host ends by itself
     wait_for(lambda: not any(os.path.exists("/proc/%d" % pid) for pid in at_work))
-    debt = record(tmp_path)["debt"]
-    assert debt["for"] == "cold_test" and debt["snapshot"].startswith("cold_test_found@")
+    pending = record(tmp_path)["pending"]
+    assert pending["for"] == "cold_test" and pending["snapshot"].startswith("cold_test_found@")
     output, status = fleet.command("pgfleet.cache.rolling_restart", "-e", "cache_restart_min_standbys=0", "-e", "pgfleet_service_manager=%s" % __file__)
-    assert status != 0 and "A cold test of db1 was not finished; %s has what its caches held before" % debt["snapshot"] in " ".join(output.split()), output
+    assert status != 0 and "A cold test of db1 was not finished; %s has what its caches held before" % pending["snapshot"] in " ".join(output.split()), output
     own = []
     if stopped:  # which a task file of the user's may leave behind
         cluster.stop()
@@ -283,13 +283,13 @@ def test_an_interrupted_run(fleet, cluster, tmp_path, ended, stopped):
     output, status = fleet.command("pgfleet.cache.cold_test", "-e", "cache_cold_test_repeat=1", *own)
     assert status == 0, output
     as_before(cluster, before)
-    assert record(tmp_path)["debt"] == {} and not (tmp_path / "state" / "db1.lease").exists()
+    assert record(tmp_path)["pending"] == {} and not (tmp_path / "state" / "db1.lease").exists()
 
 
 @thorough
 @pytest.mark.parametrize("released", [False, True])
 def test_a_lease_that_is_lost(fleet, cluster, tmp_path, released):
-    """Somebody else is at work by now, or was meanwhile: it measures no further, and what it had found stays owed."""
+    """Somebody else is at work by now, or was meanwhile: it measures no further, and what it had found stays pending."""
     lease, lose, path = tmp_path / "state" / "db1.lease", tmp_path / "lose.py", service(tmp_path, cluster)
     lose.write_text(
         "import json, pathlib\n"
@@ -302,15 +302,15 @@ def test_a_lease_that_is_lost(fleet, cluster, tmp_path, released):
     said = "The lease of this host was removed." if released else "The lease of this host is now held by alice on "
     assert status != 0 and said in " ".join(output.split()), output
     assert output.count("TASK [pgfleet.cache.cache_cold_test : Stop PostgreSQL]") == 1, output
-    assert record(tmp_path)["debt"]["for"] == "cold_test" and (released or json.loads(lease.read_text())["owner"] == "alice")
+    assert record(tmp_path)["pending"]["for"] == "cold_test" and (released or json.loads(lease.read_text())["owner"] == "alice")
     output, status = fleet.command("pgfleet.cache.cold_test", "-e", "cache_cold_test_repeat=1", "-e", "pgfleet_take_over=other")
-    assert status == 0 and record(tmp_path)["debt"] == {}, output
+    assert status == 0 and record(tmp_path)["pending"] == {}, output
 
 
 @thorough
 def test_a_half_finished_roll_is_not_measured(fleet, cluster, tmp_path):
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "db1.json").write_text(json.dumps({"state": "restarted", "out": True, "debt": {}}))
+    (tmp_path / "state" / "db1.json").write_text(json.dumps({"state": "restarted", "out": True, "pending": {}}))
     before = host(cluster)
     output, status = fleet.command("pgfleet.cache.cold_test")
     assert status != 0
@@ -323,12 +323,12 @@ def test_a_half_finished_roll_is_not_measured(fleet, cluster, tmp_path):
 def test_what_a_play_has_restarted_is_not_measured(fleet, cluster, tmp_path, arguments):
     """--check foretells it."""
     (tmp_path / "state").mkdir()
-    debt = {
+    pending = {
         "for": "play", "snapshot": "restart@3", "digest": "", "wanted": 1, "started": 1, "by": "alice", "since": "2026-11-20T03:00:00Z",
         "standby": False,
         "system_identifier": cluster.sql("SELECT system_identifier FROM pg_control_system()"),
     }
-    (tmp_path / "state" / "db1.json").write_text(json.dumps({"debt": debt}))
+    (tmp_path / "state" / "db1.json").write_text(json.dumps({"pending": pending}))
     before = host(cluster)
     output, status = fleet.command("pgfleet.cache.cold_test", *arguments)
     assert status != 0 and "db1 was restarted by a play that saved restart@3, and is not as warm as before" in " ".join(output.split()), output

@@ -132,21 +132,21 @@ def test_what_a_play_has_left_cold_is_restored_by_the_next(play, one):
     around = {"ansible.builtin.include_role": AROUND}
     dummy, status = play([around, CHANGE], "-e", "cache_warmup_budget=1MB")
     assert status != 0 and "min_residency" in play.output, play.output
-    debt, generations = play.record()["debt"], one.sql(GENERATIONS)
-    assert debt["for"] == "play" and resident(one) < 0.1
+    pending, generations = play.record()["pending"], one.sql(GENERATIONS)
+    assert pending["for"] == "play" and resident(one) < 0.1
 
     names, status = play([around], "-e", "cache_warmup_budget=1MB")
     assert status != 0 and "Save what is cached" not in names, play.output
-    assert play.record()["debt"] == debt and one.sql(GENERATIONS) == generations
+    assert play.record()["pending"] == pending and one.sql(GENERATIONS) == generations
 
     names, status = play([around])
     assert status == 0 and not play.restarted, play.output
     assert names.index("Restore the page cache") < names.index("Save what is cached")
-    assert one.is_restored(debt["snapshot"]) and one.sql(GENERATIONS) != generations
+    assert one.is_restored(pending["snapshot"]) and one.sql(GENERATIONS) != generations
     # of its own restart, of which there was none
-    assert play.record()["debt"]["snapshot"] != debt["snapshot"]
+    assert play.record()["pending"]["snapshot"] != pending["snapshot"]
     names, status = play([around, CHANGE])
-    assert status == 0 and play.record()["debt"] == {}, play.output
+    assert status == 0 and play.record()["pending"] == {}, play.output
     assert names.count("Restore the page cache") == 2  # the handler, and its file
 
 

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a rolling restart leaves behind when it goes wrong, and what the next run makes of it: debts, leases, damaged records.
+"""What a rolling restart leaves behind when it goes wrong, and what the next run makes of it: pending restores, leases, damaged records.
 
 What ends the controller is test_cuts.py's.
 """
@@ -25,7 +25,7 @@ from cluster import heart, quick, run, thorough
 from test_rolling_restart import fresh, is_restored, primary_and_standbys, resident, row, says, warm
 
 GENERATIONS = "SELECT string_agg(generation::text, ',' ORDER BY generation) FROM residency_snapshots() WHERE name = 'restart'"
-ROLL = "pgfleet.cache.rolling_restart"
+ROLLING_RESTART = "pgfleet.cache.rolling_restart"
 
 
 _FAILED = {}  # of the fixture failed: when the servers were started
@@ -43,7 +43,7 @@ def fleet(ansible, clusters, machine):
 
 @pytest.fixture
 def failed(fleet, clusters):
-    """db2 is restarted and has no room to be warm: it is owed what it had, and db3 and db1 are not begun.
+    """db2 is restarted and has no room to be warm: its restore is pending, and db3 and db1 are not begun.
 
     As long as no server is restarted, what that run has left does for the next tests, too.
     """
@@ -53,7 +53,7 @@ def failed(fleet, clusters):
         clusters["db2"].cool(clusters["db2"].file_of("passenger"))
         assert resident(clusters["db2"]) < 0.1
         fleet.run("--list-hosts")  # leaves the inventory
-        return fleet.kept("db2")["debt"]
+        return fleet.kept("db2")["pending"]
     for one in clusters.values():
         warm(one)
     output, status = fleet.run(per_host={"db2": {"cache_warmup_budget": "1MB"}})
@@ -63,14 +63,14 @@ def failed(fleet, clusters):
     shutil.rmtree(left, ignore_errors=True)
     shutil.copytree(state, left)
     _FAILED["started"] = fleet.started()
-    return fleet.kept("db2")["debt"]
+    return fleet.kept("db2")["pending"]
 
 
 def background(fleet, *arguments, **variables):
     """A run of its own, which goes on; the inventory is there from a run before."""
     environment = dict(os.environ, ANSIBLE_CONFIG=fleet.ansible.settings, ANSIBLE_PIPELINING="True", ANSIBLE_NOCOLOR="True", **variables)
     return subprocess.Popen(
-        ["ansible-playbook", "-i", fleet.ansible.inventory, ROLL, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        ["ansible-playbook", "-i", fleet.ansible.inventory, ROLLING_RESTART, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, universal_newlines=True, start_new_session=True,
     )
 
@@ -109,7 +109,7 @@ def test_what_another_run_has_ended_is_not_begun_again(fleet, tmp_path):
     (tmp_path / "race.py").write_text(RACE)
     state = os.path.join(fleet.directory, "state")
     os.makedirs(state, mode=0o700)
-    half = {"roll": "7", "what": "postgresql", "state": "restarting", "intent": "stopping", "out": True, "traffic": [], "at": 5.5}
+    half = {"rolling_restart": "7", "what": "postgresql", "state": "restarting", "intent": "stopping", "out": True, "traffic": [], "at": 5.5}
     ended = dict(half, state="done", intent="", out=False, at=6.5)
     for path, record in ((os.path.join(state, "db2.json"), half), (str(tmp_path / "ended"), ended)):
         with open(path, "w") as file:
@@ -123,16 +123,16 @@ def test_what_another_run_has_ended_is_not_begun_again(fleet, tmp_path):
     assert fleet.kept("db2") == ended, output
 
 
-@pytest.mark.parametrize("way", ["a new roll", pytest.param("the same one", marks=thorough), pytest.param("too old", marks=thorough)])
+@pytest.mark.parametrize("way", ["a new one", pytest.param("the same one", marks=thorough), pytest.param("too old", marks=thorough)])
 def test_what_is_owed_outlives_the_roll(fleet, clusters, failed, way):
     """The gate is measured against the first snapshot; none is taken of the cold cache."""
     taken = clusters["db2"].sql(GENERATIONS)
     output, status = fleet.run(
-        "-e", "cache_restart_only=db2", cache_restart_resume=way != "a new roll", cache_restart_max_age=1 if way == "too old" else 86400)
+        "-e", "cache_restart_only=db2", cache_restart_resume=way != "a new one", cache_restart_max_age=1 if way == "too old" else 86400)
     assert status == 0, output
     assert clusters["db2"].sql(GENERATIONS) == taken
     kept = fleet.kept("db2")
-    assert kept["debt"] == {} and kept["state"] == "done"
+    assert kept["pending"] == {} and kept["state"] == "done"
     assert is_restored(clusters["db2"], failed)
 
 
@@ -166,7 +166,7 @@ def test_a_waived_debt_is_in_the_report(fleet, clusters, failed):
     output, status = fleet.run("-e", "cache_restart_only=db2", "-e", "pgfleet_waive=db2")
     assert status == 0, output
     says(output, "root waived the restore that was pending since %s: %s." % (failed["since"], failed["snapshot"]))
-    assert fleet.kept("db2")["debt"] == {}
+    assert fleet.kept("db2")["pending"] == {}
     output, status = fleet.run("--check", "-e", "pgfleet_waive=db9")
     assert status != 0
     says(output, "pgfleet_waive names hosts that are not in target: db9. No host was restarted.")
@@ -178,7 +178,7 @@ def test_abort_restores_and_restarts_nobody(fleet, clusters, failed):
     output, status = fleet.run("-e", "cache_restart_abort=true")
     assert status == 0, output
     assert fleet.started() == before
-    assert is_restored(clusters["db2"], failed) and fleet.kept("db2")["debt"] == {}
+    assert is_restored(clusters["db2"], failed) and fleet.kept("db2")["pending"] == {}
     says(output, "What was begun is put back, and no other host was restarted.")
 
 
@@ -189,11 +189,11 @@ def test_abort_switches_nothing_over(fleet, clusters):
         warm(one)
     output, status = fleet.run(per_host={"db1": {"cache_warmup_budget": "1MB"}})
     assert status != 0 and "less than min_residency" in row(output, "db1"), output
-    before, debt = fleet.started(), fleet.kept("db1")["debt"]
+    before, pending = fleet.started(), fleet.kept("db1")["pending"]
     never = fleet.write("never.yml", "- name: Never\n  ansible.builtin.fail:\n    msg: switched over\n")
     output, status = fleet.run("-e", "cache_restart_abort=true", cache_restart_primary="switchover", cache_restart_switchover_tasks=never)
     assert status == 0, output
-    assert fleet.started() == before and is_restored(clusters["db1"], debt)
+    assert fleet.started() == before and is_restored(clusters["db1"], pending)
 
 
 @quick
@@ -287,7 +287,7 @@ def test_a_lease_of_another_controller(fleet, clusters):
 
 @pytest.mark.parametrize("content, said", heart([
     ("", "db3.json is damaged"), ("[1", "db3.json is damaged"), ('{"state": "warmer"}', "is damaged (state is 'warmer')"),
-    ('{"debt": {"snapshot": 5}}', "is damaged (for of its debt is 'None')"),
+    ('{"pending": {"snapshot": 5}}', "is damaged (for of its pending restore is 'None')"),
 ], lambda one: "state" in one[0]))
 def test_a_damaged_record(fleet, clusters, content, said):
     """One clear message at the host that has it, and none at the others."""
@@ -372,12 +372,12 @@ def test_restarted_by_others_while_it_restores(fleet, clusters):
     output, status = during_the_restore(fleet, clusters, restart)
     assert status != 0, output
     kept = fleet.kept("db2")
-    assert kept["debt"] and kept["state"] == "restarted"
+    assert kept["pending"] and kept["state"] == "restarted"
     before = fleet.started()
     output, status = fleet.run("-e", "cache_restart_only=db2")
     assert status == 0, output
     assert fleet.started() == before, "it is not restarted once more"
-    assert is_restored(clusters["db2"], kept["debt"])
+    assert is_restored(clusters["db2"], kept["pending"])
 
 
 @thorough
@@ -387,8 +387,8 @@ def test_the_primary_dies_while_a_standby_restores(fleet, clusters):
     output, status = during_the_restore(fleet, clusters, lambda: clusters["db1"].stop("immediate"), **steered)
     try:
         assert status != 0, output
-        debt = fleet.kept("db2")["debt"]
-        assert debt and "db1" in row(output, "db2"), output
+        pending = fleet.kept("db2")["pending"]
+        assert pending and "db1" in row(output, "db2"), output
         assert not in_traffic(clusters["db2"])
     finally:
         clusters["db1"].start()
@@ -397,7 +397,7 @@ def test_the_primary_dies_while_a_standby_restores(fleet, clusters):
     assert status == 0, output
     assert fleet.started() == before
     assert in_traffic(clusters["db2"])
-    assert is_restored(clusters["db2"], debt)
+    assert is_restored(clusters["db2"], pending)
 
 
 @thorough

@@ -117,7 +117,7 @@ def test_your_checks_before_a_host_goes_in(fleet, clusters):
     output, status = fleet.run(bad="db2", **steered)
     assert status != 0 and "It smokes." in row(output, "db2"), output
     kept = fleet.kept("db2")
-    assert kept["out"] and kept["state"] == "restarted" and is_restored(clusters["db2"], kept["debt"]) and "Steer in" not in output
+    assert kept["out"] and kept["state"] == "restarted" and is_restored(clusters["db2"], kept["pending"]) and "Steer in" not in output
     between = fleet.started()
     # an earlier run has restarted it: without its pending restore, it is still not as it was
     output, status = fleet.run("-e", "pgfleet_waive=db2", bad="db2", **steered)

@@ -257,7 +257,7 @@ SWITCHOVER = """
 
 @thorough
 def test_switchover(fleet, machine, cluster):
-    """Onto a standby that this roll has warmed; then the old primary is restarted as one."""
+    """Onto a standby that this run has warmed; then the old primary is restarted as one."""
     first = machine("sw1")
     first.sql(TABLES)
     first.sql("CREATE EXTENSION pg_residency; CHECKPOINT")
@@ -456,7 +456,7 @@ def test_a_standby_that_does_not_replay(fleet, clusters):
 
 
 @thorough
-def test_a_change_of_roles_stops_the_roll(fleet, machine):
+def test_a_change_of_roles_stops_the_rest(fleet, machine):
     """Somebody promotes the standby when it has just been taken out of traffic. It is put back, and not restarted."""
     primary = fleet.clusters["db1"]
     fleet.clusters = {"db1": primary, "db5": machine("db5", primary)}
@@ -503,7 +503,7 @@ def counted(output):
 
 
 @thorough
-def test_what_a_roll_of_one_standby_costs(fleet, clusters):
+def test_what_the_restart_of_one_standby_costs(fleet, clusters):
     """It was 226 lines and 48 calls, without this test's own tasks, 3 lines and 4 calls. Without traffic nothing looks at a proxy."""
     for one in clusters.values():
         warm(one)

@@ -20,11 +20,11 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils import _lease
 
 DEFAULTS = {name: option.get("default") for name, option in yaml.safe_load(module.DOCUMENTATION)["options"].items()}
 LIVING = {"id": "run-11111111", "owner": "bob", "controller": "another", "pid": 1, "process": "x y 1", "what": "rolling_restart", "since": "now"}
-DEBT = {
-    "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": 5, "system_identifier": "7", "standby": True, "by": "alice",
-    "since": "2026-11-21T06:00:00Z",
+PENDING = {
+    "for": "rolling_restart", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": 5, "system_identifier": "7", "standby": True,
+    "by": "alice", "since": "2026-11-21T06:00:00Z",
 }
-SAVED = {name: DEBT[name] for name in ("snapshot", "digest", "wanted", "started", "system_identifier", "standby")}
+SAVED = {name: PENDING[name] for name in ("snapshot", "digest", "wanted", "started", "system_identifier", "standby")}
 
 
 class Action(host_record.ActionModule):
@@ -68,7 +68,7 @@ def test_a_run_has_one_lease(action):
     assert "failed" not in action.do("leased", what="rolling_restart", data_directory="/data")
     mine = action.lease()
     assert (mine["id"], mine["what"], mine["data_directory"]) == (_lease.mine()["id"], "rolling_restart", "/data")
-    assert action.do("written", event="begin", facts={"roll": "9"})["record"]["roll"] == "9"
+    assert action.do("written", event="begin", facts={"rolling_restart": "9"})["record"]["rolling_restart"] == "9"
     assert "failed" not in action.do("held") and action.do("released")["lease"] is None
 
 
@@ -77,7 +77,7 @@ def test_a_lease_of_another(action):
     for state in ("leased", "free"):
         found = action.do(state)
         assert found["failed"] and found["msg"].startswith("Another run is at work on db1: the lease is held by bob on another"), state
-    for arguments in ({"state": "held"}, {"state": "written", "event": "begin", "facts": {"roll": "9"}}):
+    for arguments in ({"state": "held"}, {"state": "written", "event": "begin", "facts": {"rolling_restart": "9"}}):
         assert action.do(**arguments)["msg"].startswith("The lease of this host is now held by bob")
     assert action.records.read("db1") == {"record": None, "lease": LIVING, "fault": ""}
     assert "failed" not in action.do("free", take_over=LIVING["id"])
@@ -98,10 +98,10 @@ def test_who_it_was(action):
     """The controller says so, and not the task."""
     action.do("leased")
     mine = _lease.mine()
-    debt = action.do("written", event="save", facts=SAVED)["record"]["debt"]
-    assert debt == dict(SAVED, by=mine["owner"], since=debt["since"], **{"for": "roll"}) and debt["since"]
+    pending = action.do("written", event="save", facts=SAVED)["record"]["pending"]
+    assert pending == dict(SAVED, by=mine["owner"], since=pending["since"], **{"for": "rolling_restart"}) and pending["since"]
     remarks = action.do("written", event="waived")["record"]["remarks"]
-    assert remarks == ["%s waived the restore that was pending since %s: restart@3." % (mine["owner"], debt["since"])]
+    assert remarks == ["%s waived the restore that was pending since %s: restart@3." % (mine["owner"], pending["since"])]
 
 
 def test_one_event_without_a_lease(action):
@@ -109,16 +109,16 @@ def test_one_event_without_a_lease(action):
     action.do("leased")
     action.do("written", event="save", facts=dict(SAVED, **{"for": "play"}))
     action.do("released")
-    assert action.do("written", event="put_back", what="handler")["record"]["debt"] == {} and action.lease() is None
-    found = action.do("written", event="out", what="handler")
-    assert "does not allow 'out' now" in found["msg"] and action.lease() is None, "nor after a failure"
+    assert action.do("written", event="put_back", what="handler")["record"]["pending"] == {} and action.lease() is None
+    action.records._store("db1.json", {"state": "odd"})
+    assert "state is 'odd'" in action.do("written", event="out", what="handler")["msg"] and action.lease() is None, "nor after a failure"
     action.records._store("db1.lease", LIVING)
     assert "Another run is at work" in action.do("written", event="resumed", what="handler")["msg"] and action.lease() == LIVING
 
 
 @pytest.mark.parametrize("what", ["cold_test", "play"])
 def test_what_is_unfinished_keeps_others_away(action, what):
-    action.records._store("db1.json", {"debt": DEBT})
+    action.records._store("db1.json", {"pending": PENDING})
     found = action.do("leased", what=what)
     assert found["msg"].startswith("A rolling restart of db1 was not finished") and action.lease() is None
     assert "failed" not in action.do("leased", what="rolling_restart")
@@ -134,17 +134,17 @@ def test_changed_meanwhile(action):
 
 
 def test_after_a_failure_the_last_record_is_known(action, tmp_path):
-    known = {"found": {"record": {"roll": "9"}}}
+    known = {"found": {"record": {"rolling_restart": "9"}}}
     lost = Action(tmp_path, reached=False)
     found = lost.do("written", known, event="go_on")
-    assert (found["failed"], found["msg"], found["record"]) == (True, "unreachable: no route", {"roll": "9"})
+    assert (found["failed"], found["msg"], found["record"]) == (True, "unreachable: no route", {"rolling_restart": "9"})
     assert lost.do("written", event="go_on")["record"] is None
-    assert action.do("written", known, event="go_on")["record"] == {"roll": "9"}, "it has no lease"
+    assert action.do("written", known, event="go_on")["record"] == {"rolling_restart": "9"}, "it has no lease"
 
 
 def test_check_mode_changes_nothing(tmp_path):
     action = Action(tmp_path, check_mode=True)
-    for state, arguments in (("leased", {"what": "play"}), ("written", {"event": "begin", "facts": {"roll": "9"}}), ("released", {})):
+    for state, arguments in (("leased", {"what": "play"}), ("written", {"event": "begin", "facts": {"rolling_restart": "9"}}), ("released", {})):
         assert "failed" not in action.do(state, **arguments)
     assert os.listdir(str(tmp_path)) == []
     Records(str(tmp_path))._store("db1.lease", LIVING)

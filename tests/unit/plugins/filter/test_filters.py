@@ -9,10 +9,10 @@ import os
 
 import pytest
 import yaml
-from ansible_collections.pgfleet.cache.plugins.filter import adapters, roll
+from ansible_collections.pgfleet.cache.plugins.filter import adapters, rolling_restart
 
 
-@pytest.mark.parametrize("filters", [adapters, roll], ids=lambda filters: filters.__name__.rsplit(".", 1)[-1])
+@pytest.mark.parametrize("filters", [adapters, rolling_restart], ids=lambda filters: filters.__name__.rsplit(".", 1)[-1])
 def test_the_documentation_has_every_decision(filters):
     with open(os.path.splitext(filters.__file__)[0] + ".yml", encoding="utf-8") as file:
         documentation = yaml.safe_load(file)["DOCUMENTATION"]

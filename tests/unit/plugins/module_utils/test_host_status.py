@@ -20,11 +20,11 @@ DATABASE = {
     "dirty_in_shared_buffers": 3,
 }
 RESTORE = {"snapshot": "warm@3", "state": "done", "ended": 600.0}
-DEBT = {
-    "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": BEFORE, "system_identifier": "7", "standby": True, "by": "alice",
-    "since": "2026-11-21T06:00:00Z",
+PENDING = {
+    "for": "rolling_restart", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": BEFORE, "system_identifier": "7", "standby": True,
+    "by": "alice", "since": "2026-11-21T06:00:00Z",
 }
-OWED = "restart@3 is not restored (pending since 2026-11-21T06:00:00Z)"
+COLD = "restart@3 is not restored (pending since 2026-11-21T06:00:00Z)"
 AGAIN = "Run pgfleet.cache.rolling_restart again: it was not finished, and %s."
 DOWN = NotRunningError("Cannot connect to PostgreSQL: no. Start PostgreSQL.")
 LEASE = {"id": "run-0a1b2c3d", "owner": "bob"}
@@ -78,22 +78,22 @@ def test_the_newest_snapshot_that_can_be_used(status):
     ({"snapshots": []}, "Run pgfleet.cache.snapshot when the caches are warm: there is no snapshot."),
     ({"attached": NotInstalledError("Run pgfleet.cache.install.")}, "Run pgfleet.cache.install."),
     ({"error": DOWN}, str(DOWN)),
-    ({"record": {"debt": DEBT}}, AGAIN % OWED),
-    ({"record": {"debt": dict(DEBT, started=NOW)}}, ""),
+    ({"record": {"pending": PENDING}}, AGAIN % COLD),
+    ({"record": {"pending": dict(PENDING, started=NOW)}}, ""),
     ({"record": {"out": True, "paused": [{"kind": "pgbouncer"}]}}, AGAIN % "db2 is out of traffic and its clients may be paused"),
     ({"record": {"out": True, "intent": "going in"}}, AGAIN % "db2 may be out of traffic"),
     ({"record": {"state": "restarting", "intent": "stopping"}}, AGAIN % "the restart of db2 is not recorded"),
     ({"record": {"state": "restarting", "intent": "stopping"}, "error": DOWN}, AGAIN % "PostgreSQL is stopped"),
-    ({"record": {"debt": DEBT}, "error": DOWN}, "%s %s" % (DOWN, AGAIN % OWED)),
-    ({"record": {"debt": dict(DEBT, **{"for": "cold_test"})}, "error": DOWN},
-     "Run pgfleet.cache.cold_test -e target=db2 again: it was not finished, and PostgreSQL is stopped and %s." % OWED),
-    ({"record": {"debt": dict(DEBT, **{"for": "play"})}},
-     "Run the play that restarted db2 again: %s. Or waive that with -e pgfleet_waive=db2." % OWED),
-    ({"record": {"roll": str(int(time.time())), "state": "planned"}}, AGAIN % "db2 is not restarted yet"),
-    ({"record": {"roll": str(int(time.time())), "state": "planned", "finished": True}}, ""),
-    ({"record": {"roll": str(int(time.time()) - 90000), "state": "planned"}}, ""),
-    ({"record": {"roll": "9" * 400, "state": "planned"}}, ""),
-    ({"record": {"roll": str(int(time.time())), "state": "done"}}, ""),
+    ({"record": {"pending": PENDING}, "error": DOWN}, "%s %s" % (DOWN, AGAIN % COLD)),
+    ({"record": {"pending": dict(PENDING, **{"for": "cold_test"})}, "error": DOWN},
+     "Run pgfleet.cache.cold_test -e target=db2 again: it was not finished, and PostgreSQL is stopped and %s." % COLD),
+    ({"record": {"pending": dict(PENDING, **{"for": "play"})}},
+     "Run the play that restarted db2 again: %s. Or waive that with -e pgfleet_waive=db2." % COLD),
+    ({"record": {"rolling_restart": str(int(time.time())), "state": "planned"}}, AGAIN % "db2 is not restarted yet"),
+    ({"record": {"rolling_restart": str(int(time.time())), "state": "planned", "finished": True}}, ""),
+    ({"record": {"rolling_restart": str(int(time.time()) - 90000), "state": "planned"}}, ""),
+    ({"record": {"rolling_restart": "9" * 400, "state": "planned"}}, ""),
+    ({"record": {"rolling_restart": str(int(time.time())), "state": "done"}}, ""),
 ])
 def test_what_is_to_be_done(status, options, to_do):
     found = status(**options)
@@ -103,7 +103,7 @@ def test_what_is_to_be_done(status, options, to_do):
 
 @pytest.mark.parametrize(("record", "error", "said"), [
     ({"state": "warmer"}, None, "is damaged (state is 'warmer')"), ({"state": "warmer"}, DOWN, "is damaged (state is 'warmer')"),
-    ([], None, "db2.json is damaged"), ({"debt": dict(DEBT, system_identifier="8")}, None, "The pending restore belongs to another cluster"),
+    ([], None, "db2.json is damaged"), ({"pending": dict(PENDING, system_identifier="8")}, None, "The pending restore belongs to another cluster"),
 ])
 def test_a_record_that_cannot_be_used(status, record, error, said):
     found = status(record=record, error=error)
@@ -117,4 +117,4 @@ def test_a_server_that_cannot_be_queried_is_an_error_with_what_is_known(status):
 
 
 def test_text_of_the_record_is_printable(status):
-    assert status(record={"debt": dict(DEBT, snapshot="\x1b[2J" * 100)})["to_do"].isprintable()
+    assert status(record={"pending": dict(PENDING, snapshot="\x1b[2J" * 100)})["to_do"].isprintable()

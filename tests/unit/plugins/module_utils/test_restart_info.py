@@ -18,9 +18,9 @@ ROW = {
     "pid": 5, "extension": "1.0.0", "schema": None, "lsn": 1 << 30, "paused": False, "delay": None, "receiver": "streaming",
     "log": [],
 }
-DEBT = {
-    "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": BEFORE, "system_identifier": "7", "standby": True, "by": "alice",
-    "since": "2026-11-21T06:00:00Z",
+PENDING = {
+    "for": "rolling_restart", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": BEFORE, "system_identifier": "7", "standby": True,
+    "by": "alice", "since": "2026-11-21T06:00:00Z",
 }
 LEASE = {"id": "run-0a1b2c3d", "owner": "bob"}
 
@@ -37,25 +37,25 @@ def answer(record=None, fault="", look=None, waived=False, lease=None, **options
 def test_answer():
     steps = {"save": True, "restart": True, "restore": True, "again": False}
     assert answer() == dict(ROW, kept={}, lease=None, steps=steps)
-    assert answer({"roll": "9", "another": 5}, lease=LEASE) == dict(ROW, kept={"roll": "9"}, lease=LEASE, steps=steps)
+    assert answer({"rolling_restart": "9", "another": 5}, lease=LEASE) == dict(ROW, kept={"rolling_restart": "9"}, lease=LEASE, steps=steps)
 
 
 def test_the_steps_are_those_of_the_roll():
-    record = {"roll": "9", "state": "restarted", "before": BEFORE, "debt": DEBT}
-    assert answer(record, roll="9")["steps"] == {"save": False, "restart": False, "restore": True, "again": True}
-    assert answer(record, roll="8")["steps"] == {"save": False, "restart": True, "restore": True, "again": False}
-    assert answer({"state": "saved"}, roll="8", abort=True)["steps"] == {"save": False, "restart": False, "restore": False, "again": False}
+    record = {"rolling_restart": "9", "state": "restarted", "before": BEFORE, "pending": PENDING}
+    assert answer(record, rolling_restart="9")["steps"] == {"save": False, "restart": False, "restore": True, "again": True}
+    assert answer(record, rolling_restart="8")["steps"] == {"save": False, "restart": True, "restore": True, "again": False}
+    assert answer({"state": "saved"}, rolling_restart="8", abort=True)["steps"] == {"save": False, "restart": False, "restore": False, "again": False}
 
 
 def test_it_is_down_and_what_is_begun_there_is_known():
-    record = {"roll": "9", "state": "restarting", "intent": "stopping"}
+    record = {"rolling_restart": "9", "state": "restarting", "intent": "stopping"}
     assert answer(record, look=silent, lease=LEASE) == {"problem": "Cannot connect.", "unread": False, "kept": record, "lease": LEASE}
 
 
 @pytest.mark.parametrize(("record", "fault", "said"), [
     (None, "/s/db1.json is damaged", "/s/db1.json is damaged: check when the host was restarted and what is in traffic, then remove the file."),
     (None, "/s/db1.json cannot be read: Not a directory", "Not a directory: check that pgfleet_state_directory is a directory."),
-    ({"debt": dict(DEBT, wanted=10 ** 400)}, "", "in pgfleet_state_directory is damaged (wanted of its debt is '"),
+    ({"pending": dict(PENDING, wanted=10 ** 400)}, "", "in pgfleet_state_directory is damaged (wanted of its pending restore is '"),
     ({"state": "gone"}, "", "is damaged (state is 'gone'): check when the host was restarted, then remove the file."),
 ])
 def test_a_record_that_cannot_be_used(record, fault, said):
@@ -68,22 +68,22 @@ def test_a_record_that_cannot_be_used(record, fault, said):
 
 
 def test_what_is_owed_to_another_cluster():
-    found = answer({"debt": dict(DEBT, system_identifier="8")})
+    found = answer({"pending": dict(PENDING, system_identifier="8")})
     assert found["problem"] == (
         "The pending restore belongs to another cluster (system identifier 8; this one is 7). If that cluster is gone, waive it with"
         " -e pgfleet_waive=db1.")
     assert found["unread"] is False and found["system_identifier"] == "7" and "steps" not in found
-    assert "problem" not in answer({"debt": dict(DEBT, system_identifier="8")}, waived=True)
+    assert "problem" not in answer({"pending": dict(PENDING, system_identifier="8")}, waived=True)
 
 
 @pytest.mark.parametrize("look", [None, silent])
 def test_waived(look):
     """Nothing is written yet: it is still the record that the host had a moment ago."""
-    found = answer({"state": "restarting", "debt": DEBT, "at": 5.5}, look=look, waived=True)["kept"]
-    assert (found["debt"], found["state"], found["at"]) == ({}, "restarting", 5.5)
+    found = answer({"state": "restarting", "pending": PENDING, "at": 5.5}, look=look, waived=True)["kept"]
+    assert (found["pending"], found["state"], found["at"]) == ({}, "restarting", 5.5)
     assert found["remarks"] == ["This run waived the restore that was pending since 2026-11-21T06:00:00Z: restart@3."]
-    assert answer({"roll": "9"}, waived=True)["kept"] == {"roll": "9"}, "there is nothing to waive"
-    assert answer({"debt": DEBT}, look=look)["kept"] == {"debt": DEBT}
+    assert answer({"rolling_restart": "9"}, waived=True)["kept"] == {"rolling_restart": "9"}, "there is nothing to waive"
+    assert answer({"pending": PENDING}, look=look)["kept"] == {"pending": PENDING}
 
 
 def test_read(tmp_path):
@@ -99,10 +99,10 @@ def test_read(tmp_path):
             self.closed = True
 
     session = Session()
-    (tmp_path / "db1.json").write_text('{"roll": "9"}')
+    (tmp_path / "db1.json").write_text('{"rolling_restart": "9"}')
     (tmp_path / "db1.lease").write_text('{"id": "run-0a1b2c3d"}')
     found = _restart_info.read(lambda: session, str(tmp_path), "db1", False, "9")
-    assert (found["kept"], found["lease"], found["lsn"], found["pid"]) == ({"roll": "9"}, {"id": "run-0a1b2c3d"}, 5, 6) and session.closed
+    assert (found["kept"], found["lease"], found["lsn"], found["pid"]) == ({"rolling_restart": "9"}, {"id": "run-0a1b2c3d"}, 5, 6) and session.closed
     (tmp_path / "db1.json").write_text("{")
     assert _restart_info.read(lambda: session, str(tmp_path), "db1", False)["unread"] is True
 

@@ -12,21 +12,20 @@ import json
 
 import pytest
 from ansible_collections.pgfleet.cache.plugins.module_utils import _states
-from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 
 NOW, BEFORE = 200, 100
-DEBT = {
-    "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": BEFORE, "system_identifier": "7", "standby": True, "by": "alice",
-    "since": "2026-11-21T06:00:00Z",
+PENDING = {
+    "for": "rolling_restart", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": BEFORE, "system_identifier": "7", "standby": True,
+    "by": "alice", "since": "2026-11-21T06:00:00Z",
 }
-PAID = dict(DEBT, started=NOW)
-PLAY = dict(DEBT, **{"for": "play"})
+PAID = dict(PENDING, started=NOW)
+PLAY = dict(PENDING, **{"for": "play"})
 POOLER = {"kind": "pgbouncer", "host": "lb1", "port": 6432, "database": "shop"}
 OWN = {"kind": "/t.yml", "host": "db1"}
 SERVER = {"version_num": 150004, "cluster_name": "15/main"}
 WHOLE = {
-    "roll": "90000", "what": "postgresql", "snapshot": "restart@3", "state": "restarting", "intent": "stopping", "finished": False, "out": True,
-    "traffic": [{"kind": "haproxy", "host": "lb1", "backend": "read"}, OWN], "paused": [POOLER], "before": BEFORE, "after": NOW, "debt": DEBT,
+    "rolling_restart": "90000", "what": "postgresql", "snapshot": "restart@3", "state": "restarting", "intent": "stopping", "finished": False, "out": True,
+    "traffic": [{"kind": "haproxy", "host": "lb1", "backend": "read"}, OWN], "paused": [POOLER], "before": BEFORE, "after": NOW, "pending": PENDING,
     "server": SERVER, "residency": 99.5, "seconds": {"out": 1.5}, "remarks": ["thin"], "at": 5.5,
 }
 ODD = [None, True, 5, -1.5, float("nan"), float("inf"), "", "x", "\x1b[2J", [], ["x"], [[1]], [None], {}, {"x": 1}, {"host": []}, "y" * 10000, 1 << 70]
@@ -45,17 +44,18 @@ def note(record, event, **facts):
     return found
 
 
-def refuses(record, event, **facts):
-    with pytest.raises(ResidencyError, match=r"does not allow '.*' now: this is a bug in the collection"):
-        _states.note(record, event, facts)
-
-
 # --- what a host has kept can be anything ---
 
 
 def test_nothing_is_wrong():
-    for record in (WHOLE, {}, {"debt": {}}, {"server": {}}, dict(WHOLE, residency=None), dict(WHOLE, another=float("nan")), dict(WHOLE, intent="")):
+    for record in (WHOLE, {}, {"pending": {}}, {"server": {}}, dict(WHOLE, residency=None), dict(WHOLE, another=float("nan")), dict(WHOLE, intent="")):
         assert _states.fault(record) == "", record
+
+
+def test_a_record_of_the_first_version():
+    """Which had another name for it: nothing is pending that is not seen."""
+    assert _states.fault({"debt": {}}) == ""
+    assert _states.fault({"debt": PENDING}) == "version 1.0.0 has written it, which has to finish what it began"
 
 
 @pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
@@ -72,15 +72,15 @@ def test_an_odd_value(name, value):
 
 
 @pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
-@pytest.mark.parametrize("name", sorted(DEBT))
+@pytest.mark.parametrize("name", sorted(PENDING))
 def test_an_odd_debt(name, value):
-    record = dict(WHOLE, debt=dict(DEBT, **{name: value}))
+    record = dict(WHOLE, pending=dict(PENDING, **{name: value}))
     said = _states.fault(record)
     assert len(said) < 200 and "\x1b" not in said
     if not said:
         worked_with(record)
-    missing = {one: DEBT[one] for one in DEBT if one != name}
-    assert "%s of its debt is 'None'" % name == _states.fault(dict(WHOLE, debt=missing))
+    missing = {one: PENDING[one] for one in PENDING if one != name}
+    assert "%s of its pending restore is 'None'" % name == _states.fault(dict(WHOLE, pending=missing))
 
 
 @pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
@@ -100,10 +100,12 @@ def test_what_is_no_object(record):
     ("changed", "said"),
     [
         ({"state": "gone"}, "state is 'gone'"), ({"state": ""}, "state is ''"), ({"intent": "eating"}, "intent is 'eating'"),
-        ({"before": True}, "before is 'True'"), ({"after": 1.5}, "after is '1.5'"), ({"out": 1}, "out is '1'"), ({"roll": 5}, "roll is '5'"),
+        ({"before": True}, "before is 'True'"), ({"after": 1.5}, "after is '1.5'"), ({"out": 1}, "out is '1'"),
+        ({"rolling_restart": 5}, "rolling_restart is '5'"),
         ({"residency": float("nan")}, "residency is 'nan'"), ({"residency": True}, "residency is 'True'"),
-        ({"debt": dict(DEBT, started=True)}, "started of its debt is 'True'"), ({"debt": dict(DEBT, standby=1)}, "standby of its debt is '1'"),
-        ({"debt": dict(DEBT, **{"for": "fun"})}, "for of its debt is 'fun'"), ({"debt": {"x": 1}}, "for of its debt is 'None'"),
+        ({"pending": dict(PENDING, started=True)}, "started of its pending restore is 'True'"),
+        ({"pending": dict(PENDING, standby=1)}, "standby of its pending restore is '1'"),
+        ({"pending": dict(PENDING, **{"for": "fun"})}, "for of its pending restore is 'fun'"), ({"pending": {"x": 1}}, "for of its pending restore is 'None'"),
         ({"paused": [5]}, "where it is out of traffic is not a list of places"),
         ({"traffic": [POOLER, "lb1"]}, "where it is out of traffic is not a list of places"),
     ],
@@ -115,38 +117,40 @@ def test_what_is_wrong(changed, said):
 
 def worked_with(record):
     found = _states.known(record)
-    _states.owes(found, NOW), _states.open_ends(found, None), _states.way(found, NOW, "90000", False)
-    for event, facts in (("begin", {"roll": "9", "what": "host"}), ("resumed", {}), ("waived", {"by": "bob"}), ("finished", {}), ("go_on", {})):
+    _states.is_pending(found, NOW), _states.open_ends(found, None), _states.way(found, NOW, "90000", False)
+    for event, facts in (("begin", {"rolling_restart": "9", "what": "host"}), ("resumed", {}), ("waived", {"by": "bob"}), ("finished", {}), ("go_on", {})):
         _states.note(found, event, facts)
-    if not _states.owes(found, NOW):
+    if not _states.is_pending(found, NOW):
         _states.note(found, "left", {"started": NOW})
 
 
 def test_no_more_is_known_than_is_read():
-    more = dict(WHOLE, another=1, server=dict(SERVER, ansible_host="evil"), debt=dict(DEBT, another=1))
+    more = dict(WHOLE, another=1, server=dict(SERVER, ansible_host="evil"), pending=dict(PENDING, another=1))
     assert _states.known(more) == WHOLE
-    assert _states.known({}) == {} and _states.known({"debt": {}, "server": {}}) == {"debt": {}, "server": {}}
+    assert _states.known({}) == {} and _states.known({"pending": {}, "server": {}}) == {"pending": {}, "server": {}}
 
 
 # --- what it means ---
 
 
 def test_owes():
-    assert not _states.owes({}, NOW) and not _states.owes({"debt": {}}, None)
-    assert _states.owes({"debt": DEBT}, NOW) and _states.owes({"debt": DEBT}, None), "nobody knows what comes up"
-    assert not _states.owes({"debt": PAID}, NOW), "with the process of before nothing was lost"
-    assert _states.owes({"debt": dict(PAID, **{"for": "cold_test"})}, NOW), "but a cold test evicts"
-    assert _states.owes({"debt": dict(DEBT, until=NOW)}, NOW) and _states.owes({"debt": dict(DEBT, until=NOW)}, None)
-    assert not _states.owes({"debt": dict(DEBT, until=NOW - 1)}, NOW), "somebody else has restarted it, later"
+    assert not _states.is_pending({}, NOW) and not _states.is_pending({"pending": {}}, None)
+    assert _states.is_pending({"pending": PENDING}, NOW) and _states.is_pending({"pending": PENDING}, None), "nobody knows what comes up"
+    assert not _states.is_pending({"pending": PAID}, NOW), "with the process of before nothing was lost"
+    assert _states.is_pending({"pending": dict(PAID, **{"for": "cold_test"})}, NOW), "but a cold test evicts"
+    assert _states.is_pending({"pending": dict(PENDING, until=NOW)}, NOW) and _states.is_pending({"pending": dict(PENDING, until=NOW)}, None)
+    assert not _states.is_pending({"pending": dict(PENDING, until=NOW - 1)}, NOW), "somebody else has restarted it, later"
 
 
 @pytest.mark.parametrize(
-    "record", [{"out": True}, {"paused": [POOLER]}, {"intent": "going in"}, {"state": "restarting"}, {"debt": DEBT}, {"debt": DEBT, "state": "done"}], ids=str)
+    "record",
+    [{"out": True}, {"paused": [POOLER]}, {"intent": "going in"}, {"state": "restarting"}, {"pending": PENDING}, {"pending": PENDING, "state": "done"}],
+    ids=str)
 def test_open_ends(record):
     assert _states.open_ends(record, NOW)
 
 
-@pytest.mark.parametrize("record", [{}, {"state": "done"}, {"state": "saved", "debt": PAID}, {"out": False, "paused": [], "intent": ""}], ids=str)
+@pytest.mark.parametrize("record", [{}, {"state": "done"}, {"state": "saved", "pending": PAID}, {"out": False, "paused": [], "intent": ""}], ids=str)
 def test_no_open_ends(record):
     assert not _states.open_ends(record, NOW)
 
@@ -155,110 +159,102 @@ def test_no_open_ends(record):
     ("record", "words"),
     [
         ({}, "save restart restore"),
-        ({"roll": "9", "state": "saved", "debt": PAID}, "save restart restore"),
-        ({"roll": "9", "state": "restarting", "before": NOW, "debt": PAID}, "save restart restore"),  # it was to be stopped, and was not
-        ({"roll": "9", "state": "restarting", "before": BEFORE, "debt": DEBT}, "restore again"),
-        ({"roll": "9", "state": "restarted", "before": BEFORE, "debt": DEBT}, "restore again"),
-        ({"roll": "9", "state": "warm", "before": BEFORE, "debt": DEBT}, "restore again"),
-        ({"roll": "8", "state": "restarted", "before": BEFORE, "debt": DEBT}, "restart restore"),  # another roll's: no snapshot of what is cold
-        ({"roll": "9", "state": "saved", "debt": DEBT}, "restart restore"),  # restarted by others
-        ({"roll": "8", "state": "done", "before": BEFORE}, "save restart restore"),
+        ({"rolling_restart": "9", "state": "saved", "pending": PAID}, "save restart restore"),
+        ({"rolling_restart": "9", "state": "restarting", "before": NOW, "pending": PAID}, "save restart restore"),  # it was to be stopped, and was not
+        ({"rolling_restart": "9", "state": "restarting", "before": BEFORE, "pending": PENDING}, "restore again"),
+        ({"rolling_restart": "9", "state": "restarted", "before": BEFORE, "pending": PENDING}, "restore again"),
+        ({"rolling_restart": "9", "state": "warm", "before": BEFORE, "pending": PENDING}, "restore again"),
+        ({"rolling_restart": "8", "state": "restarted", "before": BEFORE, "pending": PENDING}, "restart restore"),  # another one's: nothing is saved
+        ({"rolling_restart": "9", "state": "saved", "pending": PENDING}, "restart restore"),  # restarted by others
+        ({"rolling_restart": "8", "state": "done", "before": BEFORE}, "save restart restore"),
     ],
     ids=str,
 )
 def test_way(record, words):
     found = _states.way(record, NOW, "9", False)
     assert sorted(name for name in found if found[name]) == sorted(words.split()) and set(found) == {"save", "restart", "restore", "again"}
-    # given up, nobody is restarted, and what is owed is restored all the same
+    # given up, nobody is restarted, and what is pending is restored all the same
     found = _states.way(record, NOW, "9", True)
-    assert not found["save"] and not found["restart"] and found["restore"] == _states.owes(record, NOW)
+    assert not found["save"] and not found["restart"] and found["restore"] == _states.is_pending(record, NOW)
 
 
 # --- what happens to it ---
 
 
 def test_another_roll_takes_over_what_is_begun():
-    found = note(WHOLE, "begin", roll="95000", what="host")
-    for name in ("intent", "out", "traffic", "paused", "debt"):
+    found = note(WHOLE, "begin", rolling_restart="95000", what="host")
+    for name in ("intent", "out", "traffic", "paused", "pending"):
         assert found[name] == WHOLE[name]
-    assert (found["roll"], found["what"], found["state"], found["remarks"], found["seconds"]) == ("95000", "host", "planned", [], {})
+    assert (found["rolling_restart"], found["what"], found["state"], found["remarks"], found["seconds"]) == ("95000", "host", "planned", [], {})
     assert not {"before", "after", "residency"} & set(found)
 
 
 def test_what_another_roll_needs_to_start_it():
-    """Beyond --limit it is still down when another roll begins."""
-    assert note(WHOLE, "begin", roll="95000", what="host")["server"] == SERVER
+    """Beyond --limit it is still down when another rolling restart begins."""
+    assert note(WHOLE, "begin", rolling_restart="95000", what="host")["server"] == SERVER
 
 
 def test_which_cluster_it_belongs_to():
     """As it was written down, while it does not answer."""
-    found = note(WHOLE, "begin", roll="95000", what="host", system_identifier="9")
+    found = note(WHOLE, "begin", rolling_restart="95000", what="host", system_identifier="9")
     assert found["system_identifier"] == "9" == _states.identifier(found) and _states.known(found) == found
-    assert note(found, "begin", roll="96000", what="host")["system_identifier"] == "9"
-    assert _states.identifier({"debt": DEBT}) == DEBT["system_identifier"] and _states.identifier({}) == "" == _states.identifier({"debt": {}})
+    assert note(found, "begin", rolling_restart="96000", what="host")["system_identifier"] == "9"
+    assert _states.identifier({"pending": PENDING}) == PENDING["system_identifier"] and _states.identifier({}) == "" == _states.identifier({"pending": {}})
     assert _states.fault({"system_identifier": 9}) == "system_identifier is '9'"
 
 
 def test_the_same_roll_goes_on():
-    found = note(WHOLE, "begin", roll="90000", what="host")
+    found = note(WHOLE, "begin", rolling_restart="90000", what="host")
     assert found == dict(WHOLE, what="host", remarks=[], at=9.25)
-    assert note(dict(WHOLE, state="done"), "begin", roll="90000", what="host")["remarks"] == ["thin"]
-    assert note({}, "begin", roll="9", what="host")["state"] == "planned"
+    assert note(dict(WHOLE, state="done"), "begin", rolling_restart="90000", what="host")["remarks"] == ["thin"]
+    assert note({}, "begin", rolling_restart="9", what="host")["state"] == "planned"
 
 
-FACTS = {name: DEBT[name] for name in DEBT if name != "for"}
+FACTS = {name: PENDING[name] for name in PENDING if name != "for"}
 
 
 def test_save():
     found = note({"state": "planned"}, "save", **dict(FACTS, started=NOW))
-    assert (found["state"], found["debt"]) == ("saved", PAID)
-    assert note({}, "save", **dict(FACTS, **{"for": "cold_test"}))["debt"]["for"] == "cold_test"
-    assert note({"debt": PAID}, "save", **dict(FACTS, started=NOW, snapshot="restart@4"))["debt"]["snapshot"] == "restart@4"
-    refuses({"debt": DEBT}, "save", **dict(FACTS, started=NOW))
+    assert (found["state"], found["pending"]) == ("saved", PAID)
+    assert note({}, "save", **dict(FACTS, **{"for": "cold_test"}))["pending"]["for"] == "cold_test"
+    assert note({"pending": PAID}, "save", **dict(FACTS, started=NOW, snapshot="restart@4"))["pending"]["snapshot"] == "restart@4"
 
 
 def test_out_and_in():
-    refuses({}, "out")
-    refuses({"intent": "going in"}, "out")
-    found = note({"debt": PAID}, "going_out", traffic=[POOLER, OWN])
+    found = note({"pending": PAID}, "going_out", traffic=[POOLER, OWN])
     assert (found["intent"], found["out"], found["traffic"]) == ("going out", True, [POOLER, OWN])
     found = note(found, "out")
     assert (found["intent"], found["out"]) == ("", True)
     again = note(found, "going_out", traffic=[])
     assert (again["out"], again["traffic"]) == (True, [POOLER, OWN]), "where it was taken out before it has to be put back"
     assert note(found, "going_out", traffic=[OWN])["traffic"] == [OWN, POOLER]
-    refuses(dict(found, paused=[POOLER]), "going_in")
     found = note(found, "going_in")
     assert (found["intent"], found["out"]) == ("going in", True)
     found = note(found, "in", started=NOW)
-    assert (found["intent"], found["out"], found["traffic"], found["debt"]) == ("", False, [], {}), "it was never cold"
+    assert (found["intent"], found["out"], found["traffic"], found["pending"]) == ("", False, [], {}), "it was never cold"
 
 
 @pytest.mark.parametrize("started", [BEFORE, NOW])
 def test_a_primary_is_in_traffic_before_it_is_warm(started):
     """Whatever was asked before its restart."""
-    found = note({"state": "restarted", "out": True, "debt": DEBT, "before": BEFORE, "after": NOW}, "in", started=started)
-    assert found["debt"] == DEBT
+    found = note({"state": "restarted", "out": True, "pending": PENDING, "before": BEFORE, "after": NOW}, "in", started=started)
+    assert found["pending"] == PENDING
     found = note(found, "warm", residency=99.5)
-    assert (found["state"], found["residency"], found["debt"]) == ("warm", 99.5, {})
+    assert (found["state"], found["residency"], found["pending"]) == ("warm", 99.5, {})
 
 
-def test_a_standby_is_owed_until_it_is_in_traffic():
-    found = note({"state": "restarted", "out": True, "debt": DEBT}, "warm", residency=99.5)
-    assert found["debt"] == DEBT
-    refuses(found, "done")
+def test_a_restore_is_pending_until_it_is_in_traffic():
+    found = note({"state": "restarted", "out": True, "pending": PENDING}, "warm", residency=99.5)
+    assert found["pending"] == PENDING
     found = note(note(found, "going_in"), "in", started=NOW)
-    assert found["debt"] == {} and note(found, "done")["state"] == "done"
+    assert found["pending"] == {} and note(found, "done")["state"] == "done"
 
 
 def test_paused_and_stopped():
-    found = note({"debt": PAID}, "pausing", traffic=[POOLER])
+    found = note({"pending": PAID}, "pausing", traffic=[POOLER])
     assert found["paused"] == [POOLER]
-    refuses({}, "stopping", before=NOW, server=SERVER)
-    refuses({"debt": {}}, "stopping", before=NOW, server=SERVER)
     found = note(found, "stopping", before=NOW, server=SERVER)
     assert (found["intent"], found["state"], found["before"], found["server"]) == ("stopping", "restarting", NOW, SERVER)
-    refuses(found, "restarted", after=NOW)
     restarted = note(found, "restarted", after=300)
     assert (restarted["state"], restarted["after"], restarted["intent"]) == ("restarted", 300, "")
     assert note(restarted, "resumed")["paused"] == []
@@ -266,41 +262,33 @@ def test_paused_and_stopped():
 
 
 def test_restarted():
-    for state in ("planned", "saved", "done"):
-        refuses({"state": state, "before": BEFORE}, "restarted", after=NOW)
     for state in ("restarting", "restarted", "warm"):
         assert note({"state": state, "before": BEFORE}, "restarted", after=NOW)["state"] == "restarted"
 
 
 def test_restarted_by_others():
-    """While it was owed nothing yet: given up, it is restored as it is."""
-    assert note({"state": "saved", "debt": DEBT}, "restarted", after=NOW)["after"] == NOW
-
-
-@pytest.mark.parametrize("changed", [{"state": "restarted"}, {"out": True}, {"debt": PAID}, {"paused": [POOLER]}], ids=str)
-def test_done(changed):
-    refuses(dict({"state": "warm"}, **changed), "done")
+    """While nothing was pending yet: given up, it is restored as it is."""
+    assert note({"state": "saved", "pending": PENDING}, "restarted", after=NOW)["after"] == NOW
 
 
 def test_left():
-    found = note({"state": "restarting", "intent": "stopping", "debt": PAID}, "left", started=PAID["started"])
+    found = note({"state": "restarting", "intent": "stopping", "pending": PAID}, "left", started=PAID["started"])
     assert (found["state"], found["intent"]) == ("planned", "") and not _states.open_ends(found, 300), "of a restart later nobody has to know"
-    refuses({"state": "saved", "debt": DEBT}, "left", started=DEBT["started"] + 1)
+    assert note({"state": "saved", "pending": PENDING}, "left", started=PENDING["started"] + 1)["pending"] == PENDING, "restarted since"
 
 
 def test_waived():
-    found = note({"debt": DEBT, "remarks": ["thin"]}, "waived", by="bob")
-    assert found["debt"] == {} and found["remarks"] == ["thin", "bob waived the restore that was pending since 2026-11-21T06:00:00Z: restart@3."]
-    assert note({"debt": {}}, "waived", by="bob") == {"debt": {}, "seconds": {}, "remarks": [], "at": 9.25}
+    found = note({"pending": PENDING, "remarks": ["thin"]}, "waived", by="bob")
+    assert found["pending"] == {} and found["remarks"] == ["thin", "bob waived the restore that was pending since 2026-11-21T06:00:00Z: restart@3."]
+    assert note({"pending": {}}, "waived", by="bob") == {"pending": {}, "seconds": {}, "remarks": [], "at": 9.25}
 
 
 def test_put_back():
-    refuses({"debt": DEBT}, "put_back")
-    refuses({}, "put_back")
-    assert note({"debt": dict(DEBT, **{"for": "cold_test"})}, "put_back")["debt"] == {}
-    assert note({"debt": PLAY}, "put_back", snapshot="restart@3")["debt"] == {}
-    for record in ({"debt": PLAY}, {"debt": DEBT}, {}):  # what the handler has restored is no longer what is owed
-        assert note(record, "put_back", snapshot="restart@2" if record.get("debt") == PLAY else "restart@3").get("debt") == record.get("debt")
+    assert note({"pending": PENDING}, "put_back")["pending"] == PENDING, "of a rolling restart"
+    assert note({"pending": dict(PENDING, **{"for": "cold_test"})}, "put_back")["pending"] == {}
+    assert note({"pending": PLAY}, "put_back", snapshot="restart@3")["pending"] == {}
+    for record in ({"pending": PLAY}, {"pending": PENDING}, {}):  # what the handler has restored is no longer pending
+        assert note(record, "put_back", snapshot="restart@2" if record.get("pending") == PLAY else "restart@3").get("pending") == record.get("pending")
 
 
 def test_finished():
@@ -320,15 +308,15 @@ def test_go_on():
 
 
 def test_what_a_play_owes():
-    """Nothing until it has restarted; a roll goes on from it, and its own step of the roll is none."""
-    found = _states.note({"state": "done", "roll": "9", "snapshot": "restart@1"}, "save", PLAY)
-    assert (found["state"], found["snapshot"], found["debt"]["for"]) == ("done", "restart@1", "play")
-    assert not _states.owes(found, PLAY["started"]) and _states.owes(found, PLAY["started"] + 1)
-    rolled = note(found, "begin", roll="10", what="postgresql")
+    """Nothing until it has restarted; a rolling restart goes on from it, and its own step of that is none."""
+    found = _states.note({"state": "done", "rolling_restart": "9", "snapshot": "restart@1"}, "save", PLAY)
+    assert (found["state"], found["snapshot"], found["pending"]["for"]) == ("done", "restart@1", "play")
+    assert not _states.is_pending(found, PLAY["started"]) and _states.is_pending(found, PLAY["started"] + 1)
+    rolled = note(found, "begin", rolling_restart="10", what="postgresql")
     assert _states.way(rolled, PLAY["started"] + 1, "10", False) == {"save": False, "restart": True, "restore": True, "again": False}
-    assert note(found, "put_back")["debt"] == {}
+    assert note(found, "put_back")["pending"] == {}
 
 
 def test_a_cold_test_is_no_step_of_a_roll():
-    found = _states.note({"state": "done", "roll": "9", "snapshot": "restart@1"}, "save", dict(DEBT, **{"for": "cold_test"}))
-    assert (found["state"], found["snapshot"], found["debt"]["for"]) == ("done", "restart@1", "cold_test")
+    found = _states.note({"state": "done", "rolling_restart": "9", "snapshot": "restart@1"}, "save", dict(PENDING, **{"for": "cold_test"}))
+    assert (found["state"], found["snapshot"], found["pending"]["for"]) == ("done", "restart@1", "cold_test")

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is owed to a host or kept from it, for those who want to do something there."""
+"""What is pending on a host or kept from it, for those who want to do something there."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters, _pending
 
 NOW, BEFORE = 200, 100
-DEBT = {
-    "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": BEFORE, "system_identifier": "7", "standby": True, "by": "alice",
-    "since": "2026-11-21T06:00:00Z",
+PENDING = {
+    "for": "rolling_restart", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": BEFORE, "system_identifier": "7", "standby": True,
+    "by": "alice", "since": "2026-11-21T06:00:00Z",
 }
 POOLER = {"kind": "pgbouncer", "host": "lb1", "port": 6432, "database": "shop"}
 OWN = {"kind": "/t.yml", "host": "db1"}
@@ -39,14 +39,14 @@ def test_by_whom_it_was_taken_out():
     assert "by /t.yml, which" in _pending.forgotten(record, ways[:1], "db1")
 
 
-PLAY = dict(DEBT, **{"for": "play"})
+PLAY = dict(PENDING, **{"for": "play"})
 
 
 @pytest.mark.parametrize(
     ("result", "test", "play"),
     [
-        ({}, "", ""), ({"record": None}, "", ""), ({"record": {"debt": PLAY}}, "", ""),
-        ({"record": {"debt": dict(DEBT, **{"for": "cold_test"})}}, "",
+        ({}, "", ""), ({"record": None}, "", ""), ({"record": {"pending": PLAY}}, "", ""),
+        ({"record": {"pending": dict(PENDING, **{"for": "cold_test"})}}, "",
          "A cold test of db1 was not finished: run pgfleet.cache.cold_test again first, which restores restart@3, or waive that by running it with -e"
          " pgfleet_waive=db1."),
         ({"fault": "/s is damaged"}, *2 * ["/s is damaged: check what was begun on db1, then remove the file."]),
@@ -55,7 +55,7 @@ PLAY = dict(DEBT, **{"for": "play"})
         ({"record": {"out": True}},
          *2 * ["A rolling restart of db1 was not finished: run pgfleet.cache.rolling_restart again first, or end it by running it with"
                " -e cache_restart_abort=true."]),
-        ({"record": {"debt": DEBT}},
+        ({"record": {"pending": PENDING}},
          *2 * ["A rolling restart of db1 was not finished, and the host still has to be restored from restart@3: run pgfleet.cache.rolling_restart again"
                " first, or end it by running it with -e cache_restart_abort=true."]),
     ],
@@ -66,9 +66,9 @@ def test_unfinished(result, test, play):
 
 
 @pytest.mark.parametrize(
-    ("debt", "started", "said"),
+    ("pending", "started", "said"),
     [
-        ({}, NOW, ""), (dict(DEBT, **{"for": "cold_test"}), NOW, ""), (PLAY, PLAY["started"], ""), (dict(PLAY, until=NOW - 1), NOW, ""),
+        ({}, NOW, ""), (dict(PENDING, **{"for": "cold_test"}), NOW, ""), (PLAY, PLAY["started"], ""), (dict(PLAY, until=NOW - 1), NOW, ""),
         (dict(PLAY, until=NOW), NOW,
          "db1 was restarted by a play that saved restart@3, and is not as warm as before: run that play again, which restores it first, or waive that"
          " with -e pgfleet_waive=db1."),
@@ -77,10 +77,10 @@ def test_unfinished(result, test, play):
     ],
     ids=str,
 )
-def test_not_to_be_measured(debt, started, said):
+def test_not_to_be_measured(pending, started, said):
     server = {"system_identifier": "7", "started": started}
-    assert _pending.not_to_be_measured({"debt": debt}, server, "db1", []) == said
-    assert _pending.not_to_be_measured({"debt": debt}, server, "db1", ["db1"]) == "" == _pending.not_to_be_measured(None, server, "db1", [])
+    assert _pending.not_to_be_measured({"pending": pending}, server, "db1", []) == said
+    assert _pending.not_to_be_measured({"pending": pending}, server, "db1", ["db1"]) == "" == _pending.not_to_be_measured(None, server, "db1", [])
 
 
 def test_a_place_is_known_by_all_that_its_kind_has(monkeypatch):

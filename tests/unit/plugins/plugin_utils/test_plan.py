@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 import yaml
 from ansible_collections.pgfleet.cache.plugins.modules import restart_plan
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _rolling_restart
 
 HOSTS = ["db1", "db2", "db3"]
 
@@ -86,12 +86,12 @@ def test_what_cannot_be_planned():
 
 
 STOPPED = {
-    "roll": "90000", "state": "restarting", "intent": "stopping", "before": 1, "system_identifier": "7",
+    "rolling_restart": "90000", "state": "restarting", "intent": "stopping", "before": 1, "system_identifier": "7",
     "server": {"version_num": 150004, "cluster_name": "15/main", "standby": True},
 }
-DEBT = {
-    "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": 1, "system_identifier": "7", "standby": True, "by": "alice",
-    "since": "2026-11-21T06:00:00Z",
+PENDING = {
+    "for": "rolling_restart", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": 1, "system_identifier": "7", "standby": True,
+    "by": "alice", "since": "2026-11-21T06:00:00Z",
 }
 
 
@@ -100,12 +100,12 @@ def down(**kept):
 
 
 def test_check_mode_foretells_what_a_run_would_start():
-    found = plan(answers(db2=down(debt=DEBT)), foretold=True)
+    found = plan(answers(db2=down(pending=PENDING)), foretold=True)
     one = found["answers"]["db2"]
     assert (one["stopped"], one["in_recovery"], one["system_identifier"], one["version_num"]) == (True, True, "7", 150004)
     assert "problem" not in one and "msg" not in one
     assert (found["problem"], found["standbys"], found["batches"], found["check"]) == ("", ["db2", "db3"], [["db2"], ["db3"]], ["db1", "db3"])
-    assert _roll.preview("db2", {}, found) == (
+    assert _rolling_restart.preview("db2", {}, found) == (
         "PostgreSQL is stopped since an interrupted run and would be started first. Already restarted: would only be restored from restart@3.")
     assert "stopped" not in plan(answers(db2=down()))["answers"]["db2"], "a run has started it before it plans"
     assert "stopped" not in plan(answers(db2=down()), foretold=True, only=["db1", "db3"])["answers"]["db2"], "nobody would start it"
@@ -130,7 +130,7 @@ def test_check_mode_foretells_a_primary():
 def test_nobody_takes_over_from_a_primary_that_only_has_to_be_restored():
     switchover = {"primary": "switchover", "switchover_tasks": __file__}
     assert plan(**switchover)["switchover"] == "db1"
-    debt = dict(DEBT, started=0)
-    kept = {"roll": "100000", "state": "restarted", "before": 0, "after": 1, "debt": debt}
+    pending = dict(PENDING, started=0)
+    kept = {"rolling_restart": "100000", "state": "restarted", "before": 0, "after": 1, "pending": pending}
     found = plan(answers(db1={"kept": kept}), **switchover)
     assert (found["last"], found["switchover"], found["problem"]) == ("db1", "", "")

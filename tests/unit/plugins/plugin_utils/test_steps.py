@@ -96,7 +96,8 @@ def test_the_steps_serve_what_is_recorded():
     assert found == CHANGED
     with open(os.path.join(ROLES, "cache_restart/vars/main.yml"), encoding="utf-8") as file:
         variables.update(yaml.safe_load(file))
-    assert "roll('recorded', 'traffic', " in variables["__cache_restart_back"] and "roll('recorded', 'paused', " in variables["__cache_restart_paused"]
+    for name, places in (("back", "traffic"), ("paused", "paused")):
+        assert "rolling_restart('recorded', '%s', " % places in variables["__cache_restart_" + name]
     assert variables["__cache_restart_back_in"].startswith("{{ __cache_restart_back | pgfleet.cache.adapters('back_in', ")
 
 

@@ -117,13 +117,14 @@ def test_names_are_shown_and_make_room():
 
 def planned(**changed):
     return {
-        "primary": "db1", "batches": [["db2"], ["db3"]], "done": [], "last": "db1", "roll": "r1", "hosts": ["db1", "db2", "db3"], "abort": False, **changed
+        "primary": "db1", "batches": [["db2"], ["db3"]], "done": [], "last": "db1", "rolling_restart": "r1", "hosts": ["db1", "db2", "db3"],
+        "abort": False, **changed
     }
 
 
 ANSWERS = {"db1": {"in_recovery": False}, "db2": {"in_recovery": True}, "db3": {"in_recovery": True}}
 FLEET = planned(answers=ANSWERS)
-DONE = {"roll": "r1", "state": "done", "residency": 99.0, "seconds": {"snapshot": 1.5, "restart": 3}, "remarks": [], "out": False}
+DONE = {"rolling_restart": "r1", "state": "done", "residency": 99.0, "seconds": {"snapshot": 1.5, "restart": 3}, "remarks": [], "out": False}
 
 
 def written(**changed):
@@ -184,8 +185,8 @@ def test_what_is_left():
 
 
 def test_who_is_out_since_an_earlier_run():
-    """With a plan, of another roll, and without."""
-    answers = {"db2": {"in_recovery": True, "kept": {"roll": "r0", "out": True, "traffic": [{"kind": "/t.yml", "host": "db2"}]}}}
+    """With a plan, of another one, and without."""
+    answers = {"db2": {"in_recovery": True, "kept": {"rolling_restart": "r0", "out": True, "traffic": [{"kind": "/t.yml", "host": "db2"}]}}}
     for fleet in (None, {}):
         given = variables(answers, fleet)
         lines, dummy = _rolling_table.Rolling(list(given), given, False).lines({})
@@ -201,16 +202,16 @@ def test_a_host_that_does_not_answer_says_why():
 
 
 def test_what_is_owed():
-    debt = {
-        "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": 5, "system_identifier": "7", "standby": True, "by": "alice",
-        "since": "2026-11-21T06:00:00Z",
+    pending = {
+        "for": "rolling_restart", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": 5, "system_identifier": "7", "standby": True,
+        "by": "alice", "since": "2026-11-21T06:00:00Z",
     }
     said = "Not as warm as before its restart: db2 (restart@3, 10.00 MB, since 2026-11-21T06:00:00Z)."
-    answers = {"db2": {"in_recovery": True, "started": 6, "kept": {"debt": debt}}}
+    answers = {"db2": {"in_recovery": True, "started": 6, "kept": {"pending": pending}}}
     assert said in rolling(answers=answers)[0] and said in rolling(True, answers=answers)[0]
-    assert said not in rolling(answers=answers, db2=written(debt={}))[0], "it was restored since"
+    assert said not in rolling(answers=answers, db2=written(pending={}))[0], "it was restored since"
     assert said not in rolling(answers={"db2": dict(answers["db2"], started=5)})[0], "it was not restarted"
-    assert said in rolling(answers={"db2": {"in_recovery": True, "started": 5}}, db2=written(state="restarted", debt=debt))[0], "the answer is older"
+    assert said in rolling(answers={"db2": {"in_recovery": True, "started": 5}}, db2=written(state="restarted", pending=pending))[0], "the answer is older"
 
 
 def test_what_a_host_that_missed_its_gate_has_reached():
@@ -247,8 +248,8 @@ def test_a_number_that_has_become_text(value, shown):
 
 def test_a_host_of_an_earlier_run():
     """What the host has kept of the same rolling restart is shown."""
-    for roll, shown in (("r1", ["db2", "standby", "done", "99.00"]), ("r0", ["db2", "standby", "-", "-"])):
-        given = variables({"db2": {"in_recovery": True, "kept": dict(DONE, roll=roll)}})
+    for name, shown in (("r1", ["db2", "standby", "done", "99.00"]), ("r0", ["db2", "standby", "-", "-"])):
+        given = variables({"db2": {"in_recovery": True, "kept": dict(DONE, rolling_restart=name)}})
         given["db2"] = {}
         lines, dummy = _rolling_table.Rolling(["db1", "db2", "db3"], given, False).lines({})
         assert lines[2].split()[:4] == shown

@@ -34,25 +34,25 @@ def test_verdict(variables, verdict, message):
     assert (found["verdict"], found["message"]) == (verdict, message)
 
 
-ROLL = {
-    "pgfleet_failure": "", "cache_restart_host": {"what": "postgresql"}, "cache_restart_fleet": {"roll": "9", "primary": "db1"},
-    "cache_restart_result": {"record": {"roll": "9", "state": "done"}},
+RESTARTED = {
+    "pgfleet_failure": "", "cache_restart_host": {"what": "postgresql"}, "cache_restart_fleet": {"rolling_restart": "9", "primary": "db1"},
+    "cache_restart_result": {"record": {"rolling_restart": "9", "state": "done"}},
 }
-KEPT = {"db1": {"kept": {"roll": "9", "state": "done"}}}
+KEPT = {"db1": {"kept": {"rolling_restart": "9", "state": "done"}}}
 
 
 @pytest.mark.parametrize(
     ("variables", "verdict", "message"),
     [
-        (dict(ROLL), "done", ""),
-        (dict(ROLL, cache_restart_result={}, cache_restart_fleet=dict(ROLL["cache_restart_fleet"], answers=KEPT)), "done", ""),
-        (dict(ROLL, cache_restart_result={"record": {"roll": "9", "state": "restarted"}}), "not_begun", "not started: another host has failed"),
-        (dict(ROLL, cache_restart_result={}, cache_restart_fleet={"problem": "two primaries"}), "not_begun", "two primaries"),
-        (dict(ROLL, cache_restart_result={}, ansible_check_mode=True), "done", ""),
-        (dict(ROLL, cache_restart_result={}, cache_restart_fleet={"skipped": "db1"}), "done", ""),
-        (dict(ROLL, cache_restart_result={}, cache_restart_fleet={"only": ["db2"]}), "not_begun", "not in cache_restart_only"),
-        (dict(ROLL, cache_restart_result={}, cache_restart_fleet={"skipped": "db2"}), "not_begun", "not started: another host has failed"),
-        (dict(ROLL, cache_restart_result=None, cache_restart_host={}), "not_run", NOTHING),
+        (dict(RESTARTED), "done", ""),
+        (dict(RESTARTED, cache_restart_result={}, cache_restart_fleet=dict(RESTARTED["cache_restart_fleet"], answers=KEPT)), "done", ""),
+        (dict(RESTARTED, cache_restart_result={"record": {"rolling_restart": "9", "state": "restarted"}}), "not_begun", "not started: another host has failed"),
+        (dict(RESTARTED, cache_restart_result={}, cache_restart_fleet={"problem": "two primaries"}), "not_begun", "two primaries"),
+        (dict(RESTARTED, cache_restart_result={}, ansible_check_mode=True), "done", ""),
+        (dict(RESTARTED, cache_restart_result={}, cache_restart_fleet={"skipped": "db1"}), "done", ""),
+        (dict(RESTARTED, cache_restart_result={}, cache_restart_fleet={"only": ["db2"]}), "not_begun", "not in cache_restart_only"),
+        (dict(RESTARTED, cache_restart_result={}, cache_restart_fleet={"skipped": "db2"}), "not_begun", "not started: another host has failed"),
+        (dict(RESTARTED, cache_restart_result=None, cache_restart_host={}), "not_run", NOTHING),
     ],
 )
 def test_verdict_of_a_roll(variables, verdict, message):

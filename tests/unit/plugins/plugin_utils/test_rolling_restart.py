@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _roll
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _plan, _rolling_restart
 
 HOSTS = ["db1", "db2", "db3", "db4"]
 STARTED = 1763700000000000
@@ -15,9 +15,9 @@ ANSWER = {
     "in_recovery": True, "system_identifier": "7", "version_num": 150004, "cluster_name": "15/main", "data_directory": "/data", "started": STARTED,
     "pid": 5, "extension": "1.0.0", "schema": None, "lsn": 1 << 30, "paused": False, "delay": None, "receiver": "streaming",
 }
-DEBT = {
-    "for": "roll", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": STARTED - 1, "system_identifier": "7", "standby": True, "by": "alice",
-    "since": "2026-11-21T06:00:00Z",
+PENDING = {
+    "for": "rolling_restart", "snapshot": "restart@3", "digest": "d3", "wanted": 1280, "started": STARTED - 1, "system_identifier": "7", "standby": True,
+    "by": "alice", "since": "2026-11-21T06:00:00Z",
 }
 
 
@@ -35,7 +35,7 @@ def plan(found=None, what=None, **options):
 def test_a_new_one():
     restart = {"save": True, "restart": True, "restore": True, "again": False}
     assert plan() == {
-        "hosts": HOSTS, "only": HOSTS, "primary": "db1", "standbys": ["db2", "db3", "db4"], "roll": "100000", "resumed": False, "done": [],
+        "hosts": HOSTS, "only": HOSTS, "primary": "db1", "standbys": ["db2", "db3", "db4"], "rolling_restart": "100000", "resumed": False, "done": [],
         "batches": [["db2"], ["db3"], ["db4"]], "last": "db1", "problem": "", "abort": False,
         "commits_may_wait": False, "skipped": "", "check": HOSTS, "ways": dict.fromkeys(HOSTS, restart),
     }
@@ -61,50 +61,52 @@ def test_only():
 
 
 def test_it_goes_on():
-    """Those out of traffic first, those that are done not at all, and a roll that is finished or too old is none."""
+    """Those out of traffic first, those that are done not at all, and one that is finished or too old is none."""
     kept = {
-        "db2": {"roll": "90000", "state": "done", "finished": False, "what": "postgresql"},
-        "db4": {"roll": "90000", "state": "restarted", "out": True, "finished": False},
-        "db3": {"roll": "95000", "state": "done", "finished": True},
-        "db1": {"roll": "10000", "state": "done", "finished": False},
+        "db2": {"rolling_restart": "90000", "state": "done", "finished": False, "what": "postgresql"},
+        "db4": {"rolling_restart": "90000", "state": "restarted", "out": True, "finished": False},
+        "db3": {"rolling_restart": "95000", "state": "done", "finished": True},
+        "db1": {"rolling_restart": "10000", "state": "done", "finished": False},
     }
     found = plan(fleet(**kept))
-    assert (found["roll"], found["resumed"], found["done"], found["batches"], found["last"]) == ("90000", True, ["db2"], [["db4"], ["db3"]], "db1")
+    assert (found["rolling_restart"], found["resumed"], found["done"], found["batches"], found["last"]) == ("90000", True, ["db2"], [["db4"], ["db3"]], "db1")
     assert plan(fleet(**kept), max_age=9000)["resumed"] is False
     found = plan(fleet(**kept), resume=False)
-    assert (found["roll"], found["done"], found["batches"]) == ("100000", [], [["db4"], ["db2"], ["db3"]])
-    kept["db3"] = {"roll": ["no"], "finished": True}
-    assert plan(fleet(**kept))["roll"] == "90000"
-    kept["db3"] = {"roll": "101000", "state": "done"}
-    assert plan(fleet(**kept))["roll"] == "90000", "one of the future is none"
+    assert (found["rolling_restart"], found["done"], found["batches"]) == ("100000", [], [["db4"], ["db2"], ["db3"]])
+    kept["db3"] = {"rolling_restart": ["no"], "finished": True}
+    assert plan(fleet(**kept))["rolling_restart"] == "90000"
+    kept["db3"] = {"rolling_restart": "101000", "state": "done"}
+    assert plan(fleet(**kept))["rolling_restart"] == "90000", "one of the future is none"
 
 
 def test_what_is_owed_comes_first():
     """Who is not as warm as it was is not done, whatever its state says; nor who is paused, or in the middle of something."""
-    for open_end in ({"debt": DEBT}, {"intent": "going in"}, {"paused": [{"host": "lb1"}]}):
-        found = plan(fleet(db4=dict(open_end, roll="90000", state="done")))
+    for open_end in ({"pending": PENDING}, {"intent": "going in"}, {"paused": [{"host": "lb1"}]}):
+        found = plan(fleet(db4=dict(open_end, rolling_restart="90000", state="done")))
         assert (found["done"], found["batches"][0]) == ([], ["db4"]), open_end
-    found = plan(fleet(db4={"roll": "90000", "state": "done", "debt": dict(DEBT, started=STARTED)}))
+    found = plan(fleet(db4={"rolling_restart": "90000", "state": "done", "pending": dict(PENDING, started=STARTED)}))
     assert found["done"] == ["db4"], "nothing was lost"
 
 
 def test_a_roll_that_a_host_knows_whose_server_is_down():
-    found = fleet(db4={"roll": "90000", "state": "restarting"})
+    found = fleet(db4={"rolling_restart": "90000", "state": "restarting"})
     found["db4"] = {"problem": "Cannot connect.", "kept": found["db4"]["kept"], "lease": None}
-    assert plan(found)["roll"] == "90000"
+    assert plan(found)["rolling_restart"] == "90000"
 
 
 def test_abort():
-    """Whoever has an open end, and nobody else; also the primary that is to be skipped, of a roll that was not to be gone on with, and alone."""
-    kept = {"db1": {"roll": "90000", "out": True}, "db3": {"roll": "90000", "state": "restarted", "debt": DEBT}, "db4": {"roll": "90000", "state": "saved"}}
+    """Whoever has an open end, and nobody else; also the primary that is to be skipped, of one that was not to be gone on with, and alone."""
+    kept = {
+        "db1": {"rolling_restart": "90000", "out": True}, "db3": {"rolling_restart": "90000", "state": "restarted", "pending": PENDING},
+        "db4": {"rolling_restart": "90000", "state": "saved"}}
     found = plan(fleet(**kept), abort=True, resume=False, primary="skip", min_standbys=9)
-    assert (found["batches"], found["last"], found["done"], found["roll"], found["problem"]) == ([["db3"]], "db1", ["db2", "db4"], "90000", "")
+    assert (found["batches"], found["last"], found["done"], found["rolling_restart"], found["problem"]) == ([["db3"]], "db1", ["db2", "db4"], "90000", "")
     assert found["abort"] is True
     assert plan(abort=True)["batches"] == [] and plan(abort=True)["last"] == ""
 
 
 def test_a_cold_test_that_was_not_finished():
-    found = fleet(db3={"debt": dict(DEBT, **{"for": "cold_test", "snapshot": "cold@1"})})
+    found = fleet(db3={"pending": dict(PENDING, **{"for": "cold_test", "snapshot": "cold@1"})})
     assert plan(found)["problem"].startswith("A cold test of db3 was not finished; cold@1 has what its caches held before.")
     assert plan(found, only=["db2"])["problem"] == "" or "cold" not in plan(found, only=["db2"])["problem"]
     assert plan(found, abort=True)["problem"].startswith("A cold test of db3")
@@ -112,7 +114,7 @@ def test_a_cold_test_that_was_not_finished():
 
 def test_the_primary_is_left_alone():
     assert plan(primary="skip")["last"] == ""
-    assert plan(fleet(db1={"roll": "90000", "state": "done"}))["last"] == ""
+    assert plan(fleet(db1={"rolling_restart": "90000", "state": "done"}))["last"] == ""
 
 
 @pytest.mark.parametrize(
@@ -131,12 +133,12 @@ def test_the_primary_is_left_alone():
         ({}, {"serial": [2], "min_standbys": 2},
          "A batch of db2, db3 would take too many standbys out of traffic: 1 of 3 would stay, but cache_restart_min_standbys is 2. Reduce"
          " cache_restart_serial."),
-        ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {},
+        ({"db2": {"kept": {"rolling_restart": "90000", "state": "done", "what": "host"}}}, {},
          "The unfinished rolling restart has cache_restart_what=host (on db2), but this run has postgresql. Finish it with -e"
          " cache_restart_what=host, or start a new one with -e cache_restart_resume=false."),
-        ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"resume": False}, ""),
-        ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"what": {"db1": "postgresql", "db2": "host"}}, ""),
-        ({"db2": {"kept": {"roll": "90000", "state": "done", "what": "host"}}}, {"only": ["db1", "db3", "db4"]}, ""),
+        ({"db2": {"kept": {"rolling_restart": "90000", "state": "done", "what": "host"}}}, {"resume": False}, ""),
+        ({"db2": {"kept": {"rolling_restart": "90000", "state": "done", "what": "host"}}}, {"what": {"db1": "postgresql", "db2": "host"}}, ""),
+        ({"db2": {"kept": {"rolling_restart": "90000", "state": "done", "what": "host"}}}, {"only": ["db1", "db3", "db4"]}, ""),
         ({}, {"primary": "switchover", "candidate": "db9"},
          "cache_restart_candidate is db9, which is not a standby; there are db2, db3, db4."),
         ({}, {"primary": "switchover"},
@@ -155,7 +157,7 @@ def test_problems(hosts, options, problem):
 
 def test_who_serves_meanwhile():
     """Beside the hosts that are restarted one is out of traffic, and one is down."""
-    found = fleet(db4={"roll": "90000", "out": True})
+    found = fleet(db4={"rolling_restart": "90000", "out": True})
     assert plan(found, only=["db1", "db2", "db3", "db4"])["problem"] == ""
     assert plan(found, only=["db2"])["problem"] == "", "db3 serves"
     found["db3"]["problem"] = "Cannot connect."
@@ -177,52 +179,55 @@ def test_a_primary_alone():
 
 
 def test_record_of():
-    planned = {"roll": "9", "answers": {"db1": {"kept": {"roll": "9", "state": "saved"}}, "db2": {"kept": {"roll": "8", "state": "done"}}}}
-    variables = {"db1": {"cache_restart_result": {"record": {"roll": "9", "state": "done"}}}, "db2": {}, "db3": {}}
-    assert _roll.record_of("db1", variables, planned)["state"] == "done", "what was written last"
+    planned = {"rolling_restart": "9", "answers": {
+        "db1": {"kept": {"rolling_restart": "9", "state": "saved"}}, "db2": {"kept": {"rolling_restart": "8", "state": "done"}}}}
+    variables = {"db1": {"cache_restart_result": {"record": {"rolling_restart": "9", "state": "done"}}}, "db2": {}, "db3": {}}
+    assert _rolling_restart.record_of("db1", variables, planned)["state"] == "done", "what was written last"
     for result in ({"cache_restart_result": {"failed": True, "record": None}}, {"cache_restart_result": {}}, {}):
-        assert _roll.record_of("db1", {"db1": result}, planned)["state"] == "saved"
-    assert _roll.record_of("db2", variables, planned) == _roll.record_of("db3", variables, planned) == _roll.record_of("db1", {"db1": {}}, {}) == {}
+        assert _rolling_restart.record_of("db1", {"db1": result}, planned)["state"] == "saved"
+    for host, known, fleet_plan in (("db2", variables, planned), ("db3", variables, planned), ("db1", {"db1": {}}, {})):
+        assert _rolling_restart.record_of(host, known, fleet_plan) == {}
 
 
 def test_what_is_left():
-    planned = {"primary": "db1", "hosts": HOSTS, "done": ["db2"], "roll": "9"}
+    planned = {"primary": "db1", "hosts": HOSTS, "done": ["db2"], "rolling_restart": "9"}
     variables = {host: {"cache_restart_fleet": planned} for host in HOSTS}
-    variables["db3"]["cache_restart_result"] = {"record": {"roll": "9", "state": "done"}}
+    variables["db3"]["cache_restart_result"] = {"record": {"rolling_restart": "9", "state": "done"}}
     variables["db4"] = {}
-    assert _roll.restarted(HOSTS, variables) == ["db2", "db3"]
-    assert _roll.left(HOSTS, variables) == ["db1", "db4"]
+    assert _rolling_restart.restarted(HOSTS, variables) == ["db2", "db3"]
+    assert _rolling_restart.left(HOSTS, variables) == ["db1", "db4"]
     planned["skipped"] = "db1"
-    assert _roll.left(HOSTS, variables) == ["db4"]
-    assert _roll.left(HOSTS, {host: {} for host in HOSTS}) == HOSTS
+    assert _rolling_restart.left(HOSTS, variables) == ["db4"]
+    assert _rolling_restart.left(HOSTS, {host: {} for host in HOSTS}) == HOSTS
 
 
 def test_what_was_done_in_another_roll_is_left():
-    """A run writes the record of a host also before its plan: when it resumes its clients, or waives what it owes."""
+    """A run writes the record of a host also before its plan: when it resumes its clients, or waives what is pending."""
     variables = {
-        "db2": {"cache_restart_fleet": {"primary": "db1", "roll": "9"}, "cache_restart_result": {"record": {"roll": "8", "state": "done"}}}}
-    assert _roll.left(["db2"], variables) == ["db2"]
+        "db2": {
+            "cache_restart_fleet": {"primary": "db1", "rolling_restart": "9"}, "cache_restart_result": {"record": {"rolling_restart": "8", "state": "done"}}}}
+    assert _rolling_restart.left(["db2"], variables) == ["db2"]
 
 
 def test_preview():
     saved = {"msg": "Would save 12 MB that are cached now as 'restart'."}
-    planned = {"primary": "db1", "last": "db1", "done": ["db3"], "roll": "9", "abort": False}
+    planned = {"primary": "db1", "last": "db1", "done": ["db3"], "rolling_restart": "9", "abort": False}
 
     def preview(host="db2", plan=None, **kept):
-        return _roll.preview(host, {"cache_restart_saved": saved["msg"]}, dict(plan or planned, answers=fleet(**{host: kept})))
+        return _rolling_restart.preview(host, {"cache_restart_saved": saved["msg"]}, dict(plan or planned, answers=fleet(**{host: kept})))
 
     assert preview() == saved["msg"]
-    assert preview(roll="9", state="restarting", before=STARTED) == saved["msg"]
-    assert preview(roll="8", state="restarted", before=5) == saved["msg"], "another roll"
-    assert preview(roll="9", state="restarted", before=5, debt=DEBT) == (
+    assert preview(rolling_restart="9", state="restarting", before=STARTED) == saved["msg"]
+    assert preview(rolling_restart="8", state="restarted", before=5) == saved["msg"], "another one"
+    assert preview(rolling_restart="9", state="restarted", before=5, pending=PENDING) == (
         "Already restarted: would only be restored from restart@3.")
-    assert preview(roll="8", debt=DEBT) == "Not as warm as before: would be restarted and then restored from restart@3."
-    assert preview(plan=dict(planned, abort=True), roll="9", out=True) == "Would be put back into traffic."
-    assert preview(plan=dict(planned, abort=True), roll="9", debt=DEBT).endswith("would only be restored from restart@3.")
-    assert _roll.preview("db3", {}, planned) == "Already restarted and warm: would not be restarted again."
+    assert preview(rolling_restart="8", pending=PENDING) == "Not as warm as before: would be restarted and then restored from restart@3."
+    assert preview(plan=dict(planned, abort=True), rolling_restart="9", out=True) == "Would be put back into traffic."
+    assert preview(plan=dict(planned, abort=True), rolling_restart="9", pending=PENDING).endswith("would only be restored from restart@3.")
+    assert _rolling_restart.preview("db3", {}, planned) == "Already restarted and warm: would not be restarted again."
     assert preview("db1", plan=dict(planned, last="")) == ""
     for answers in ({}, {"db2": {"problem": "no", "kept": {}}}):
-        assert _roll.preview("db2", {"cache_restart_saved": saved["msg"]}, dict(planned, answers=answers)) == saved["msg"]
+        assert _rolling_restart.preview("db2", {"cache_restart_saved": saved["msg"]}, dict(planned, answers=answers)) == saved["msg"]
 
 
 @pytest.mark.parametrize(
@@ -241,12 +246,12 @@ def test_roles_changed(changed, said):
     found = fleet()
     for host, one in changed.items():
         found[host].update(one)
-    assert _roll.roles_changed(found, "db2", "db1").startswith(said)
-    assert bool(_roll.roles_changed(found, "db2", "db1")) is bool(said)
+    assert _rolling_restart.roles_changed(found, "db2", "db1").startswith(said)
+    assert bool(_rolling_restart.roles_changed(found, "db2", "db1")) is bool(said)
 
 
 def go_out(found, host="db2", batch=("db2",), min_standbys=1, max_lag="64MB", hosts=tuple(HOSTS)):
-    return _roll.may_go_out(found, host, {"hosts": hosts}, batch, "db1", min_standbys, max_lag)
+    return _rolling_restart.may_go_out(found, host, {"hosts": hosts}, batch, "db1", min_standbys, max_lag)
 
 
 @pytest.mark.parametrize(
@@ -254,12 +259,12 @@ def go_out(found, host="db2", batch=("db2",), min_standbys=1, max_lag="64MB", ho
     [
         ({"problem": "timed out."}, "db3 does not answer: timed out."),
         ({"kept": {"out": True}}, "db3 is out of traffic."),
-        ({"kept": {"debt": DEBT}}, "db3 is not as warm as it was before its restart."),
+        ({"kept": {"pending": PENDING}}, "db3 is not as warm as it was before its restart."),
         ({"paused": True}, "db3 has replay paused: run SELECT pg_wal_replay_resume()."),
         ({"delay": "1h"}, "db3 replays WAL 1h late by design (recovery_min_apply_delay)."),
         ({"receiver": "none"}, "db3 receives no WAL."),
         ({"lsn": (1 << 30) - (65 << 20)}, "db3 is 65.00 MB behind, more than cache_restart_max_lag (64.00 MB)."),
-        ({"kept": {"debt": dict(DEBT, started=STARTED)}}, ""),
+        ({"kept": {"pending": dict(PENDING, started=STARTED)}}, ""),
         ({"receiver": "archive"}, ""),
         ({"lsn": (1 << 30) - (64 << 20)}, ""),
         ({"lsn": 2 << 30}, ""),
@@ -311,10 +316,10 @@ def test_the_roles_are_asked_again_as_well():
     ("changed", "record", "said"),
     [
         ({}, {}, ""),
-        ({}, {"debt": DEBT, "after": STARTED}, ""),
-        ({}, {"debt": DEBT, "after": STARTED - 1},
+        ({}, {"pending": PENDING, "after": STARTED}, ""),
+        ({}, {"pending": PENDING, "after": STARTED - 1},
          "db2 was restarted again during its restore: it is cold, and stays out of traffic. Run the playbook again."),
-        ({}, {"debt": dict(DEBT, started=STARTED)}, ""),  # it was never restarted: nothing was lost
+        ({}, {"pending": dict(PENDING, started=STARTED)}, ""),  # it was never restarted: nothing was lost
         ({"paused": True}, {}, "db2 has replay paused and stays out of traffic. Run SELECT pg_wal_replay_resume()."),
         ({"problem": "Cannot connect."}, {}, "db2 no longer answers: Cannot connect. db2 stays out of traffic."),
     ],
@@ -322,13 +327,13 @@ def test_the_roles_are_asked_again_as_well():
 def test_may_go_in(changed, record, said):
     found = fleet()
     found["db2"].update(changed)
-    assert _roll.may_go_in(found, "db2", "db1", record) == said
+    assert _rolling_restart.may_go_in(found, "db2", "db1", record) == said
 
 
 def test_a_new_primary_does_not_go_in_as_a_standby():
     found = fleet()
     found["db2"]["in_recovery"] = False
-    said = _roll.may_go_in(found, "db2", "db1", {})
+    said = _rolling_restart.may_go_in(found, "db2", "db1", {})
     assert said.startswith("db1 was the primary and db2 a standby when this run began; now the primary is db1 and db2") and "db2 stays out" in said
 
 
@@ -341,48 +346,48 @@ def down(found, host, **kept):
 
 
 def test_a_standby_is_started():
-    found = down(fleet(), "db2", debt=DEBT, server={"version_num": 150004, "cluster_name": "", "standby": True})
-    assert _roll.may_start(found, "db2") == ""
+    found = down(fleet(), "db2", pending=PENDING, server={"version_num": 150004, "cluster_name": "", "standby": True})
+    assert _rolling_restart.may_start(found, "db2") == ""
 
 
 def test_a_primary_is_started_where_there_is_no_other():
-    found = down(fleet(), "db1", debt=dict(DEBT, standby=False), server={"version_num": 150004, "cluster_name": "", "standby": False})
-    assert _roll.may_start(found, "db1") == ""
+    found = down(fleet(), "db1", pending=dict(PENDING, standby=False), server={"version_num": 150004, "cluster_name": "", "standby": False})
+    assert _rolling_restart.may_start(found, "db1") == ""
     found["db3"]["in_recovery"] = False
-    assert _roll.may_start(found, "db1") == (
+    assert _rolling_restart.may_start(found, "db1") == (
         "db1 was the primary when it was stopped, but now db3 is: it was not started, because there would be two primaries. Make it a standby"
         " (pg_rewind), and"
         " run the playbook again.")
 
 
 def test_a_primary_is_not_started_beside_one_whose_record_is_damaged():
-    found = down(fleet(), "db1", debt=dict(DEBT, standby=False))
+    found = down(fleet(), "db1", pending=dict(PENDING, standby=False))
     found["db3"] = {"problem": "/s is damaged", "unread": True, "in_recovery": False, "system_identifier": "7", "kept": {}, "lease": None}
-    assert "now db3 is" in _roll.may_start(found, "db1")
+    assert "now db3 is" in _rolling_restart.may_start(found, "db1")
 
 
 def test_a_primary_is_not_started_where_another_cannot_be_asked():
-    found = down(fleet(), "db1", debt=dict(DEBT, standby=False))
+    found = down(fleet(), "db1", pending=dict(PENDING, standby=False))
     found["db3"] = {"problem": "unreachable: no route", "kept": {}, "lease": None}
-    assert _roll.may_start(found, "db1") == (
+    assert _rolling_restart.may_start(found, "db1") == (
         "db1 was the primary when it was stopped, but db3 may have been promoted and does not answer: it was not started, because there could be two"
         " primaries. Start the one that was promoted last, or remove db3 from target, and run the playbook again.")
     found = down(found, "db3", server={"version_num": 150004, "cluster_name": "", "standby": True})
-    assert _roll.may_start(found, "db1") == "", "a standby that the roll has stopped is none"
+    assert _rolling_restart.may_start(found, "db1") == "", "a standby that the rolling restart has stopped is none"
 
 
 def test_of_two_former_primaries_none_is_started():
     """One of them was stopped as the successor of the other."""
-    found = down(down(fleet(), "db1", debt=dict(DEBT, standby=False)), "db2", debt=dict(DEBT, standby=False))
-    assert _roll.may_start(found, "db1") and _roll.may_start(found, "db2")
+    found = down(down(fleet(), "db1", pending=dict(PENDING, standby=False)), "db2", pending=dict(PENDING, standby=False))
+    assert _rolling_restart.may_start(found, "db1") and _rolling_restart.may_start(found, "db2")
 
 
 def test_what_it_was_when_it_was_stopped():
-    """Not what it was when its debt began: it may have been promoted in between. And a debt that is waived says nothing."""
-    found = down(fleet(), "db2", debt=DEBT, server={"version_num": 150004, "cluster_name": "", "standby": False})
-    assert "db2 was the primary when it was stopped" in _roll.may_start(found, "db2")
-    found = down(fleet(), "db2", debt={}, server={"version_num": 150004, "cluster_name": "", "standby": True})
-    assert _roll.may_start(found, "db2") == ""
+    """Not what it was when its pending began: it may have been promoted in between. And a pending that is waived says nothing."""
+    found = down(fleet(), "db2", pending=PENDING, server={"version_num": 150004, "cluster_name": "", "standby": False})
+    assert "db2 was the primary when it was stopped" in _rolling_restart.may_start(found, "db2")
+    found = down(fleet(), "db2", pending={}, server={"version_num": 150004, "cluster_name": "", "standby": True})
+    assert _rolling_restart.may_start(found, "db2") == ""
 
 
 @pytest.mark.parametrize(
@@ -402,17 +407,17 @@ def test_what_it_was_when_it_was_stopped():
     ],
 )
 def test_half_done(found, waived, half):
-    assert _roll.half_done(found, waived) is half
+    assert _rolling_restart.half_done(found, waived) is half
 
 
 def test_what_an_abort_has_left():
     of_this_run = {"cache_restart_fleet": {"abort": True, "done": ["db1"], "answers": fleet(db2={"out": True})}}
     variables = {"db1": of_this_run, "db2": {}, "db3": {}}
-    assert _roll.left(["db1", "db2", "db3"], variables) == ["db2"]
+    assert _rolling_restart.left(["db1", "db2", "db3"], variables) == ["db2"]
     variables["db2"] = {"cache_restart_result": {"record": {"out": True}}}  # its clients were resumed, and no more
-    assert _roll.left(["db1", "db2", "db3"], variables) == ["db2"]
+    assert _rolling_restart.left(["db1", "db2", "db3"], variables) == ["db2"]
     variables["db2"] = {"cache_restart_result": {"record": {"out": False}}}
-    assert _roll.left(["db1", "db2", "db3"], variables) == []
+    assert _rolling_restart.left(["db1", "db2", "db3"], variables) == []
 
 
 SYNCHRONOUS = {"needed": 1, "standbys": ["db2", "walreceiver", "elsewhere"], "others": ["other"]}
@@ -433,24 +438,24 @@ def test_whose_commits_would_wait(synchronous, batch, message):
     said = plan(found, serial=[2], min_standbys=0, only=["db1", *batch])["problem"]
     assert said.startswith(message) and bool(said) == bool(message), said
     assert plan(found, serial=[2], min_standbys=0, only=["db1", *batch], commits_may_wait=True)["problem"] == ""
-    assert _roll.may_go_out(found, batch[0], {"hosts": tuple(HOSTS)}, batch, "db1", 0, "64MB") == said
-    assert _roll.may_go_out(found, batch[0], {"hosts": tuple(HOSTS), "commits_may_wait": True}, batch, "db1", 0, "64MB") == ""
+    assert _rolling_restart.may_go_out(found, batch[0], {"hosts": tuple(HOSTS)}, batch, "db1", 0, "64MB") == said
+    assert _rolling_restart.may_go_out(found, batch[0], {"hosts": tuple(HOSTS), "commits_may_wait": True}, batch, "db1", 0, "64MB") == ""
 
 
 def test_a_standby_that_was_down_counts_when_it_is_there_again():
     """The plan does not know it yet, but the check before the next restart does. One that is not waited for does not count."""
     found = replicating({"needed": 1, "standbys": ["walreceiver"], "others": ["other"]})
     assert plan(found, only=["db3"])["problem"] == "" and plan(found, only=["db2"])["problem"] == ""
-    said = _roll.may_go_out(found, "db3", {"hosts": tuple(HOSTS)}, ["db3"], "db1", 0, "64MB")
+    said = _rolling_restart.may_go_out(found, "db3", {"hosts": tuple(HOSTS)}, ["db3"], "db1", 0, "64MB")
     assert said.startswith("While db3 restarts, all commits on db1 would wait: synchronous_standby_names needs 1, and 0 would be connected.")
     alone = replicating({"needed": 1, "standbys": ["db2"], "others": ["walreceiver", "other"]})
     assert plan(alone, only=["db2"])["problem"].startswith("While db2 restarts, all commits on db1 would wait")
 
 
 def test_a_standby_that_is_only_restored_keeps_nobody_waiting():
-    roll = "99000"
-    kept = {"roll": roll, "state": "restarted", "before": STARTED - 1, "after": STARTED, "debt": DEBT}
+    name = "99000"
+    kept = {"rolling_restart": name, "state": "restarted", "before": STARTED - 1, "after": STARTED, "pending": PENDING}
     found = replicating({"needed": 1, "standbys": ["db2"], "others": []}, db2=kept)
     planned = plan(found, only=["db2"])
-    assert (planned["roll"], planned["batches"], planned["problem"]) == (roll, [["db2"]], "")
-    assert _roll.may_go_out(found, "db2", {"hosts": tuple(HOSTS), "roll": roll}, ["db2"], "db1", 0, "64MB") == ""
+    assert (planned["rolling_restart"], planned["batches"], planned["problem"]) == (name, [["db2"]], "")
+    assert _rolling_restart.may_go_out(found, "db2", {"hosts": tuple(HOSTS), "rolling_restart": name}, ["db2"], "db1", 0, "64MB") == ""

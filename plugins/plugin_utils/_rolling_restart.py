@@ -42,20 +42,20 @@ def half_done(answer: Mapping[str, Any], waived: bool) -> bool:
 def record_of(host: str, variables: Mapping[str, Mapping[str, Any]], fleet: Mapping[str, Any]) -> Mapping[str, Any]:
     """The record of a host as this run has last written it, else as an earlier run of the same rolling restart has left it."""
     written = (variables[host].get("cache_restart_result") or {}).get("record")
-    if written and written.get("roll") == fleet.get("roll", written.get("roll")):
+    if written and written.get("rolling_restart") == fleet.get("rolling_restart", written.get("rolling_restart")):
         return dict(written)
     kept = ((fleet.get("answers") or {}).get(host) or {}).get("kept") or {}
-    return kept if kept.get("roll", "") == fleet.get("roll", "-") else {}
+    return kept if kept.get("rolling_restart", "") == fleet.get("rolling_restart", "-") else {}
 
 
 def restarted(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
-    """The hosts that are restarted and warm, in this run or an earlier one of the same roll; ``variables`` are Ansible's hostvars."""
+    """The hosts that are restarted and warm, in this run or an earlier one of the same rolling restart; ``variables`` are Ansible's hostvars."""
     fleet = fleet_of(hosts, variables)
     return [host for host in hosts if host in fleet.get("done", ()) or record_of(host, variables, fleet).get("state") == "done"]
 
 
 def left(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> List[str]:
-    """The hosts that this roll has yet to restart, without a primary that is to be skipped; when it is aborted, those that are not put back."""
+    """The hosts that this rolling restart has yet to restart, without a primary that is to be skipped; when it is aborted, those that are not put back."""
     there, fleet = restarted(hosts, variables), fleet_of(hosts, variables)
     if fleet.get("abort"):
         return [host for host in hosts if host not in there and (variables[host].get("pgfleet_failure") or _is_open_still(host, hosts, variables))]
@@ -93,12 +93,12 @@ def _preview(host: str, variables: Mapping[str, Any], plan: Mapping[str, Any], a
         return ""
     kept, started = answer.get("kept") or {}, answer.get("started")
     if started is not None:
-        steps = _states.way(kept, started, str(plan.get("roll")), bool(plan.get("abort")))
-        debt = printable((kept.get("debt") or {}).get("snapshot"), 100)
+        steps = _states.way(kept, started, str(plan.get("rolling_restart")), bool(plan.get("abort")))
+        pending = printable((kept.get("pending") or {}).get("snapshot"), 100)
         if not steps["save"] and not steps["restart"]:
-            return "Already restarted: would only be restored from %s." % debt if steps["restore"] else "Would be put back into traffic."
+            return "Already restarted: would only be restored from %s." % pending if steps["restore"] else "Would be put back into traffic."
         if not steps["save"]:
-            return "Not as warm as before: would be restarted and then restored from %s." % debt
+            return "Not as warm as before: would be restarted and then restored from %s." % pending
     return printable(variables.get("cache_restart_saved") or "")
 
 
@@ -172,8 +172,8 @@ def commits_wait(found: Answers, cluster: Mapping[str, Any], batch: Sequence[str
 
 
 def restarts(answer: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
-    """Whether a host is restarted when its turn comes, and not only restored; ``cluster`` has the roll."""
-    return "started" not in answer or _states.way(answer["kept"], answer["started"], str(cluster.get("roll")), False)["restart"]
+    """Whether a host is restarted when its turn comes, and not only restored; ``cluster`` has the rolling restart."""
+    return "started" not in answer or _states.way(answer["kept"], answer["started"], str(cluster.get("rolling_restart")), False)["restart"]
 
 
 def _why_not(answer: Mapping[str, Any], primary: Mapping[str, Any], max_lag: int) -> str:
@@ -182,7 +182,7 @@ def _why_not(answer: Mapping[str, Any], primary: Mapping[str, Any], max_lag: int
         return "does not answer: %s" % answer["problem"]
     if answer["kept"].get("out"):
         return "is out of traffic"
-    if _states.owes(answer["kept"], answer["started"]):
+    if _states.is_pending(answer["kept"], answer["started"]):
         return "is not as warm as it was before its restart"
     if answer["paused"]:
         return "has replay paused: run SELECT pg_wal_replay_resume()"
@@ -201,7 +201,7 @@ def may_go_in(found: Answers, host: str, primary: str, record: Mapping[str, Any]
     if changed:
         stays = "%s stays out of traffic." % host if host != primary or record.get("out") else "It was restarted."
         return changed.replace("%s was not restarted." % host, stays)
-    if _states.owes(record, found[host]["started"]) and record.get("after") != found[host]["started"]:
+    if _states.is_pending(record, found[host]["started"]) and record.get("after") != found[host]["started"]:
         return "%s was restarted again during its restore: it is cold, and stays out of traffic. Run the playbook again." % host
     if found[host]["paused"]:
         return "%s has replay paused and stays out of traffic. Run SELECT pg_wal_replay_resume()." % host
