@@ -123,9 +123,10 @@ def banners(output):
     return BANNER.findall(output)
 
 
-def task(module, check=False, diff=False, **arguments):
+def task(module, check=False, diff=False, more=None, **arguments):
+    """``more`` has arguments of the module whose names are taken here."""
     name = module if "." in module else COLLECTION + module
-    return {name: arguments, "check_mode": check, "diff": diff}
+    return {name: dict(arguments, **(more or {})), "check_mode": check, "diff": diff}
 
 
 def four(module, **arguments):

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The owner of a database, and who may create objects in public, against every module and the playbooks: nothing of theirs runs with
+"""The owner of a database, and who may create objects in public, against every module: nothing of theirs runs with
 other rights than their own, and nothing that they have set changes a result.
 """
 
@@ -39,6 +39,8 @@ def tasks(shop, database):
         ("residency_info", {"subset": ["buffers"], "relation": "goods", "databases": ["shop"]}),
         ("residency_info", {"snapshot": "trap", "min_residency": 0, "wait": True}),
         ("host_status", {"directory": "/tmp", "name": "db1"}),
+        ("restart_info", {"directory": "/tmp", "name": "db1", "starts": True, "more": {"check": {
+            "snapshot": "trap", "min_residency": 0, "min_free": "1MB", "max_lag": "64MB"}}}),
         ("cache_evict", {}),
         ("cache_evict", {"scope": "relation", "relations": ["goods"]}),
         ("query_io", {"query": "SELECT count(*) FROM goods WHERE good = 1"}),
@@ -105,6 +107,7 @@ def test_every_module(set_up, as_postgres, nothing_sprung, database, environment
             assert result["msg"] == hostile.REFUSED % (database, "tenant")
         else:
             assert not result.get("failed"), (module, result["msg"])
+        assert "problem" not in result.get("answer", {}), result
         assert keys(result) == documented(module)
 
 
@@ -183,28 +186,6 @@ def test_a_query_of_a_role_without_such_rights(set_up, as_postgres):
 
 
 @thorough
-def test_playbooks(set_up, ansible, nothing_sprung):
-    for database in ("postgres", "shop"):
-        ansible.set_hosts(
-            {"db1": {}},
-            pgfleet_login_port=set_up.port,
-            pgfleet_login_unix_socket=set_up.socket,
-            pgfleet_login_db=database,
-            cache_extension_pg_config=set_up.bin + "/pg_config",
-            cache_extension_databases="all",
-            cache_snapshot_name="trap",
-            cache_warmup_snapshot="trap",
-        )
-        for playbook, arguments in (
-            ("install", ["--check"]), ("install", []), ("snapshot", []), ("warmup", []), ("status", []), ("snapshot", ["--check"]),
-            ("install", ["-e", "cache_extension_state=absent", "--check"]), ("install", ["-e", "cache_extension_state=absent"]),
-            ("install", []),
-        ):
-            output, status = ansible.command("pgfleet.cache." + playbook, *arguments)
-            assert status == 0, output
-
-
-@thorough
 def test_an_encoding_that_is_none(shop, as_postgres):
     """Names that are not ASCII, for a client that would be told bytes."""
     shop.sql('CREATE DATABASE "Größe"; ALTER DATABASE "Größe" SET client_encoding = SQL_ASCII; ALTER ROLE postgres SET client_encoding = SQL_ASCII')
@@ -230,14 +211,15 @@ def test_an_extension_in_a_schema_of_his(shop, as_postgres):
     try:
         shop.sql("CREATE EXTENSION pg_residency", "stall")
         there = login(shop, "stall")
-        refused, would, moved, after = as_postgres(
+        refused, drop, would, moved, after = as_postgres(
             task("residency_info", **there),
+            task("residency_extension", check=True, databases=["stall"], state="absent", **login(shop)),
             task("residency_extension", check=True, databases=["stall"], **login(shop)),
             task("residency_extension", databases=["stall"], **login(shop)),
             task("residency_info", subset=["jobs", "relations"], **there),
         )
         assert refused["msg"].startswith("In database stall the extension is in schema public, owned by tenant, ")
-        assert (would["changed"], moved["changed"]) == (True, True), moved["msg"]
+        assert (drop["changed"], would["changed"], moved["changed"]) == (True, True, True), moved["msg"]
         assert moved["databases"][0]["schema"] == "residency"
         assert not after.get("failed"), after["msg"]
         assert "ERROR:  must be owner of schema residency" in run(
