@@ -94,7 +94,7 @@ def pgbouncer_not_paused(results: Sequence[Mapping[str, Any]], places: Sequence[
     """The reason why the restart cannot start."""
     for place, answer in zip(places, results):
         if _is_paused_by_others(answer):
-            return "pgbouncer on %s is paused by somebody else, so nothing was restarted. Resume it first." % place["host"]
+            return "pgbouncer on %s is paused by another operator, so nothing was restarted. Resume it first." % place["host"]
         if answer.get("rc", 1) != 0:
             slow = "transactions ran longer than cache_restart_pause_timeout (%s s)" % seconds
             return "pgbouncer on %s could not be paused, so nothing was restarted: %s." % (
@@ -103,7 +103,7 @@ def pgbouncer_not_paused(results: Sequence[Mapping[str, Any]], places: Sequence[
 
 
 def pgbouncer_not_ours(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
-    """The places that somebody else has paused, which are not resumed."""
+    """The places that another operator has paused, which are not resumed."""
     return [place for place, answer in zip(places, results) if _is_paused_by_others(answer)]
 
 

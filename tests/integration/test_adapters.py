@@ -195,7 +195,7 @@ def test_a_pooler_that_others_have_paused(traffic):
     pooler.ask("PAUSE")
     try:
         dummy, output, status = traffic("out")
-        assert status != 0 and "pgbouncer on db1 is paused by somebody else, so nothing was restarted. Resume it first." in " ".join(output.split()), output
+        assert status != 0 and "pgbouncer on db1 is paused by another operator, so nothing was restarted. Resume it first." in " ".join(output.split()), output
         traffic.variables["pgfleet_traffic_not_ours"] = "{{ pgfleet_traffic_places }}"  # as out has noted it
         dummy, output, status = traffic("in")
         assert status == 0 and "already" in pooler.ask("PAUSE")[1], output

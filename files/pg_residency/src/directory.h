@@ -13,8 +13,10 @@
 #define RESIDENCY_TEMP_PREFIX RESIDENCY_DIR "/pgsql_tmp"
 
 /*
- * Places of the lock file: each has a tag, and those named LOCK_ are locked.  The kernel binds a
- * lock to an open file, so it ends with the process, however that ends.
+ * Places of the lock file, each with a number, its tag.  Those named LOCK_ are locked.  The kernel
+ * binds a lock to an open file, so it ends with the process, however that ends.  Those named
+ * MESSAGE_ are locked by nobody: in them the holder of LOCK_RELEASE asks a hold to release a
+ * relation, and the hold's worker answers.
  */
 typedef enum ResidencyPlace
 {
@@ -24,12 +26,12 @@ typedef enum ResidencyPlace
 	LOCK_NAMES,					/* while relation names are collected; taken after the others */
 	LAST_JOB,					/* the tag is the number of the last job */
 	LOCK_RELEASE,				/* while a session, the tag, waits for the release of a relation */
-	/* what is asked for, and the numbers of the last request and answer */
-	RELEASE_TABLESPACE,
-	RELEASE_DATABASE,
-	RELEASE_RELATION,
-	RELEASE_REQUEST,
-	RELEASE_ANSWER
+	/* the relation, and the numbers of the last request and answer */
+	MESSAGE_TABLESPACE,
+	MESSAGE_DATABASE,
+	MESSAGE_RELATION,
+	MESSAGE_REQUEST,
+	MESSAGE_ANSWER
 } ResidencyPlace;
 
 /*

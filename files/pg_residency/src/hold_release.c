@@ -40,15 +40,15 @@ find_holding(Job *job)
 static bool
 ask(int lock, const Job *job, const SegmentId *id)
 {
-	int32		request = (int32) ((uint32) residency_tag(lock, RELEASE_REQUEST) + 1);
+	int32		request = (int32) ((uint32) residency_tag(lock, MESSAGE_REQUEST) + 1);
 	/* in the order of the tags */
 	int32		all[] = {(int32) id->tablespace, (int32) id->database, (int32) id->relfilenumber,
 	request};
 	int64		until = patience_until(PATIENCE);
 
-	residency_set_tags(lock, RELEASE_TABLESPACE, all, lengthof(all));
+	residency_set_tags(lock, MESSAGE_TABLESPACE, all, lengthof(all));
 	wake_process(job->pid);
-	while (residency_tag(lock, RELEASE_ANSWER) != request &&
+	while (residency_tag(lock, MESSAGE_ANSWER) != request &&
 		   residency_is_locked(LOCK_RESTORE, job->job))
 	{
 		if (patience_is_over(until))
@@ -95,7 +95,7 @@ release_relation(const SegmentId *id)
 void
 release_begin(int lock)
 {
-	residency_set_tag(lock, RELEASE_ANSWER, residency_tag(lock, RELEASE_REQUEST));
+	residency_set_tag(lock, MESSAGE_ANSWER, residency_tag(lock, MESSAGE_REQUEST));
 }
 
 bool
@@ -103,9 +103,9 @@ release_asked(int lock, int32 *request, SegmentId *id)
 {
 	int32		all[4];
 
-	residency_get_tags(lock, RELEASE_TABLESPACE, all, lengthof(all));
+	residency_get_tags(lock, MESSAGE_TABLESPACE, all, lengthof(all));
 	*request = all[3];
-	if (*request == residency_tag(lock, RELEASE_ANSWER))
+	if (*request == residency_tag(lock, MESSAGE_ANSWER))
 		return false;
 	memset(id, 0, sizeof(*id));
 	id->tablespace = (Oid) all[0];
@@ -118,6 +118,6 @@ void
 release_answer(int lock, int32 request)
 {
 	/* a failure leaves the session without an answer, and it says so */
-	(void) residency_try_set_tag(lock, RELEASE_ANSWER, request);
+	(void) residency_try_set_tag(lock, MESSAGE_ANSWER, request);
 	wake_process(residency_tag(lock, LOCK_RELEASE));
 }

@@ -91,7 +91,7 @@ def test_who_is_paused_by_others():
     """That is not undone."""
     other = dict(PLACE, host="lb2")
     answers = [{"rc": 0}, {"rc": 1, "stderr": "ERROR:  already suspended/paused"}]
-    assert pgbouncer_not_paused(answers, [PLACE, other], 30) == "pgbouncer on lb2 is paused by somebody else, so nothing was restarted. Resume it first."
+    assert pgbouncer_not_paused(answers, [PLACE, other], 30) == "pgbouncer on lb2 is paused by another operator, so nothing was restarted. Resume it first."
     assert pgbouncer_not_ours(answers, [PLACE, other]) == [other] and pgbouncer_not_ours([{"rc": 0}], [PLACE]) == []
 
 
