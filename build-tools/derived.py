@@ -1,8 +1,8 @@
 """Write what follows from the argument specifications and from the modules' documentation, or check it (--check).
 
-Sources: roles/*/meta/argument_specs.yml, build-tools/shared_variables.yml, the documentation of plugins/modules/*.py.
-Derived: the marked parts of the specifications, roles/*/defaults/main.yml (that of cache_common has what roles share),
-the tables of variables in roles/*/README.md, the table of modules in README.md.
+Sources: roles/*/meta/argument_specs.yml (that of cache_common has what roles share), the documentation of plugins/modules/*.py.
+Derived: the options of residency_restore in the specification of cache_warmup, roles/*/defaults/main.yml, the tables of variables in
+roles/*/README.md, the table of modules in README.md.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ WIDTH = 150
 
 # What the role cache_warmup gives the module itself; every other option of the module is a variable of the role.
 NOT_OF_THE_ROLE = ("name", "lease_file", "lease_id", "take_over", "job", "digest", "wait", "wait_sleep", "waited")
+
+# Below the table of each other role
+SHARED = (
+    "The variables `pgfleet_*`, such as the login, are those of [cache_common](../cache_common/README.md), which all roles share: set them once, in"
+    " group_vars.")
 
 # The first sentence of a module that is not in the README's table
 INTERNAL = "Internal. The playbooks and roles of this collection call it, and its options may change with every version."
@@ -45,18 +50,16 @@ def main(check: bool) -> int:
 def derived() -> Iterator[Tuple[pathlib.Path, str]]:
     for role in sorted(ROOT.glob("roles/*")):
         path = role / "meta/argument_specs.yml"
-        text = specification(path.read_text(encoding="utf-8"), role.name)
-        yield path, text
+        text = path.read_text(encoding="utf-8")
+        if role.name == "cache_warmup":
+            text = between(text, "# %s", "options of residency_restore", restore_options())
+            yield path, text
         found: Options = {}
         for entry_point in yaml.safe_load(text)["argument_specs"].values():
             found.update(entry_point["options"])
-        if role.name == COMMON:
-            found = shared()
-            yield role / "defaults/main.yml", defaults(found, "build-tools/shared_variables.yml")
-        else:
-            own = {name: one for name, one in found.items() if not name.startswith("pgfleet_")}
-            yield role / "defaults/main.yml", defaults(own, "meta/argument_specs.yml")
-        yield role / "README.md", between((role / "README.md").read_text(encoding="utf-8"), "<!-- %s -->", "variables", table(found))
+        yield role / "defaults/main.yml", defaults(found, "meta/argument_specs.yml")
+        rows = (table(found) if found else []) + ([] if role.name == COMMON else [*([""] if found else []), SHARED])
+        yield role / "README.md", between((role / "README.md").read_text(encoding="utf-8"), "<!-- %s -->", "variables", rows)
     path = ROOT / "README.md"
     rows = ["| module | what it does |", "| --- | --- |"]
     rows += ["| `%s` | %s |" % (name, markdown(found["short_description"])) for name, found in modules().items() if found["description"][0] != INTERNAL]
@@ -78,21 +81,6 @@ def between(text: str, comment: str, name: str, lines: List[str]) -> str:
 
 
 # --- the specifications ---
-
-
-def specification(text: str, role: str) -> str:
-    if role == COMMON:  # its entry point needs no more
-        return between(text, "# %s", "the user", plain("pgfleet_become_user", shared()["pgfleet_become_user"]))
-    text = between(text, "# %s", "shared variables", [line for name, option in shared(role).items() for line in plain(name, option)])
-    if role == "cache_warmup":
-        text = between(text, "# %s", "options of residency_restore", restore_options())
-    return text
-
-
-def shared(role: str = "") -> Options:
-    """The variables that a role has, or all of them."""
-    found: Options = yaml.safe_load((ROOT / "build-tools/shared_variables.yml").read_text(encoding="utf-8"))
-    return {name: option for name, option in found.items() if role in option.pop("roles", [role]) or not role}
 
 
 def restore_options() -> List[str]:

@@ -125,7 +125,7 @@ def unread(host: Mapping[str, Any], given: Mapping[str, Any], user: Optional[str
 
 def faults(roles: Sequence[str], names: Sequence[str], value: Callable[[str], Any]) -> List[str]:
     """A sentence for each wrong variable of these roles. ``names`` are those that the host has, ``value`` evaluates one of them."""
-    options = {name: option for role in roles for name, option in specification(role).items()}
+    options = {name: option for role in (*roles, "cache_common") for name, option in specification(role).items()}
     found = []
     values = {}
     for name in sorted(set(options) & set(names)):

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _variables
 
-ROLES = sorted(name for name in os.listdir(_variables.ROLES) if name != "cache_common")
+ROLES = sorted(os.listdir(_variables.ROLES))
 OPTIONS = {name: option for role in ROLES for name, option in _variables.specification(role).items()}
 # A right value that is not empty, as text, for what has a form of its own
 TEXTS = {
