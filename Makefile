@@ -74,7 +74,7 @@ test-fleet: ## SCENARIO=fleet: a rolling restart under load, behind HAProxy and 
 test-cold: ## SCENARIO=cold: cold tests on PostgreSQL 15 and 18 in Docker (root); drops this machine's page cache
 	@build-tools/molecule cold $(COMMAND)
 
-test-tenant: ## MAJORS="15 18": the hostile tenant on these, with all playbooks (root); 17 too
+test-tenant: ## MAJORS="15 18": the hostile tenant on these, beside every module (root); 17 too
 	@build-tools/tenant $(if $(filter file,$(origin MAJORS)),15 18,$(MAJORS))
 
 .PHONY: bench

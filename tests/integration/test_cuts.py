@@ -142,7 +142,8 @@ def test_hard_cut(fleet, table, place, sent):
 
 
 @pytest.mark.parametrize("place, sent, seconds", [
-    ("paused-primary", "KILL", 10), ("started-primary", "KILL", 300), pytest.param("all-paused", "INT", 10, marks=thorough),
+    ("paused-primary", "KILL", 10),
+    pytest.param("started-primary", "KILL", 300, marks=thorough), pytest.param("all-paused", "INT", 10, marks=thorough),
 ])
 def test_clients_go_on_without_a_controller(fleet, place, sent, seconds):
     """After the time of the restart, if it never began; as soon as the primary serves again. Nobody runs the playbook again."""
@@ -181,6 +182,7 @@ def test_the_environment_chooses_no_other_server(fleet):
     assert fleet.status == 0 and "Would then restart the primary db1" in fleet.output, fleet.output
 
 
+@thorough
 def test_check_foretells_that_a_stopped_primary_is_started(fleet):
     fleet.reset()
     fleet.cut("foretold", CUT_SIGNAL="KILL", **HARD["stopped-primary"])
