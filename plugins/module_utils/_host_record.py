@@ -79,12 +79,11 @@ class Records:
     def prepare(self) -> None:
         """Ensure that the directory exists, that only root and this user can replace it, and that it has free space."""
         try:
-            if not os.path.isdir(self.directory):
-                before = os.umask(0o022)  # the lease and the record are read as the cluster's own user
-                try:
-                    os.makedirs(self.directory)
-                finally:
-                    os.umask(before)
+            before = os.umask(0o022)  # the lease and the record are read as the cluster's own user
+            try:
+                os.makedirs(self.directory, exist_ok=True)  # the run of another cluster of this host may be making it
+            finally:
+                os.umask(before)
             self._check_parents()
             room = os.statvfs(self.directory)
         except FileExistsError:

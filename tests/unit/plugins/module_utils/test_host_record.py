@@ -287,6 +287,19 @@ def test_an_event_of_a_run_that_has_lost_its_lease(records, tmp_path):
     refuses(records, tmp_path, r"of this host was removed. Run the playbook again.")
 
 
+def test_a_directory_that_another_process_makes_first(tmp_path, monkeypatch):
+    """As with several clusters of a host, each an inventory host."""
+    mkdir = os.mkdir
+
+    def second(path, *arguments, **options):
+        mkdir(path)
+        mkdir(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "mkdir", second)
+    Records(str(tmp_path / "var" / "state")).prepare()
+    assert (tmp_path / "var" / "state").is_dir()
+
+
 @pytest.mark.parametrize(("name", "content", "said"), [
     ("db1.json", "{", r"db1\.json is damaged: check what was begun on the host, then remove the file\."),
     ("db1.json", '{"state": "gone"}', r"db1\.json is damaged \(state is 'gone'\): check what was begun"),
