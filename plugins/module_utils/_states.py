@@ -272,4 +272,3 @@ def note(record: Mapping[str, Any], event: str, facts: Optional[Mapping[str, Any
         seconds[one] = round(max(0.0, now - float(record.get("at") or now)), 1)
     found.update(at=round(now, 3), seconds=seconds, remarks=[*(found.get("remarks") or []), *filter(None, remarks)])
     return found
-
