@@ -332,7 +332,8 @@ end_hold($job);
 # --- what is evicted while the job restores is not held
 $node->safe_psql('postgres', "SELECT residency_evict('sparse'); SELECT pgfadvise_willneed('held')");
 $job = start_restore($node, 'warm', options(600, [qw(held sparse)], ', "rate": 16384'));
-wait_for_job($node, $job, "'running'");
+# else the restore would load the table, at this rate for minutes
+come_true($node, "SELECT segments_done >= segments - 1 FROM residency_jobs WHERE job = $job") or die job($node, $job, '*');
 $node->safe_psql('postgres', "SELECT residency_evict('held')");
 wait_for_job($node, $job, "'holding'");
 come_true($node, "SELECT counted_at IS NOT NULL FROM residency_jobs WHERE job = $job") or die;
