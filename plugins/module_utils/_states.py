@@ -47,7 +47,7 @@ def fault(record: Any) -> str:
     if not isinstance(record, Mapping):
         return "it is not a JSON object"
     if record.get("debt"):
-        return "version 1.0.0 has written it, which has to finish what it began"
+        return "an earlier version of the collection has written it, and has to finish what it began"
     for name, value in record.items():
         if name in _FORM and not _is(value, _FORM[name]):
             return "%s is '%s'" % (name, printable(value, 60))
@@ -244,7 +244,9 @@ def put_back(record: Record, snapshot: str = "") -> None:
     The handler of a play names its ``snapshot``: a restore that is pending for another reason remains.
     """
     pending = record.get("pending") or {}
-    if pending.get("for") in ((PLAY,) if snapshot else (PLAY, COLD_TEST)) and snapshot in ("", pending["snapshot"]):
+    if snapshot and (pending.get("for") != PLAY or pending["snapshot"] != snapshot):
+        return
+    if pending.get("for") != ROLLING_RESTART:
         record.update(pending={})
 
 

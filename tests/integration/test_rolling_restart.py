@@ -315,6 +315,9 @@ def test_the_role_in_a_play_of_the_user(fleet, clusters):
     output, status = fleet.run(playbook=role, hosts=("db1",))
     assert status != 0 and fleet.left() == []
     says(output, "db1 has no standby, so no host would serve while it restarts.")
+    output, status = fleet.run(playbook=role, hosts=("db2",), cache_restart_min_standbys=0)
+    assert status != 0 and fleet.left() == []
+    says(output, "No primary found among db2: * The playbook pgfleet.cache.rolling_restart asks the other hosts of the cluster, too.")
     output, status = fleet.run("--check", playbook=role, hosts=("db1",), cache_restart_min_standbys=0)
     assert status == 0 and fleet.left() == [], output
     says(output, "db1: snapshot, restart, restore")

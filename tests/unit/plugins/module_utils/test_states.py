@@ -52,10 +52,10 @@ def test_nothing_is_wrong():
         assert _states.fault(record) == "", record
 
 
-def test_a_record_of_the_first_version():
+def test_a_record_of_an_earlier_version():
     """Which had another name for it: nothing is pending that is not seen."""
     assert _states.fault({"debt": {}}) == ""
-    assert _states.fault({"debt": PENDING}) == "version 1.0.0 has written it, which has to finish what it began"
+    assert _states.fault({"debt": PENDING}) == "an earlier version of the collection has written it, and has to finish what it began"
 
 
 @pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
