@@ -97,7 +97,7 @@ def test_the_device_agrees(name):
     """Others may read too, but never less can come from the device than from it to this server."""
     for one in result_of(name)["runs"]:
         assert sum(disk["bytes"] for disk in one["disks"]) >= 0.97 * one["device_bytes"] - MIB
-        assert one["certainty"] == "exact"
+        assert one["certainty"] == "exact", one["remarks"]
 
 
 @pytest.mark.parametrize("name", HOSTS)
