@@ -113,6 +113,13 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
 COMMENT ON FUNCTION residency_job_relations(int) IS 'the relations of a restore, and the outcome of each so far';
 
+CREATE FUNCTION residency_worker_state(
+    OUT state text, OUT pid int, OUT next_save_at timestamptz, OUT snapshot text, OUT generation int, OUT saved_at timestamptz,
+    OUT save_ms bigint, OUT save_cpu_ms bigint, OUT wanted bigint, OUT thin boolean, OUT failures int, OUT message text)
+RETURNS record
+AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION residency_worker_state() IS 'the row of view residency_worker';
+
 -- The extension is relocatable, so the server does not replace @extschema@ here.
 DO $do$
 DECLARE
@@ -214,7 +221,12 @@ SELECT j.job, j.snapshot, j.generation, j.state, j.pid, j.started_at, j.finished
        j.hold_until, j.held_since, j.counted_at, j.reclaimed, j.brought_back, j.reclaim_rate, j.mapped_bytes
 FROM @extschema@.residency_job_list() j
 $view$, '@extschema@', schema);
-    EXECUTE pg_catalog.format('GRANT SELECT ON %1$s.residency_relations, %1$s.residency_server, %1$s.residency_jobs TO pg_monitor', schema);
+    EXECUTE pg_catalog.replace($view$
+CREATE VIEW @extschema@.residency_worker AS
+SELECT w.state, w.pid, w.next_save_at, w.snapshot, w.generation, w.saved_at, w.save_ms, w.save_cpu_ms, w.wanted, w.thin, w.failures, w.message
+FROM @extschema@.residency_worker_state() w
+$view$, '@extschema@', schema);
+    EXECUTE pg_catalog.format('GRANT SELECT ON %1$s.residency_relations, %1$s.residency_server, %1$s.residency_jobs, %1$s.residency_worker TO pg_monitor', schema);
 END
 $do$;
 COMMENT ON VIEW residency_relations IS 'what both caches hold of each relation of this database, shared catalogs included';
@@ -234,6 +246,16 @@ COMMENT ON COLUMN residency_server.tablespace_oid IS 'the tablespace of its file
 COMMENT ON COLUMN residency_server.relfilenumber IS 'the name of its file';
 COMMENT ON COLUMN residency_server.problem IS 'why the relations of this database have no names; NULL when they have';
 COMMENT ON VIEW residency_jobs IS 'running and finished restores: the wanted blocks of each, those settled so far, and how many of these are resident';
+COMMENT ON VIEW residency_worker IS 'the worker of a server that preloads the library, and its last save: always one row';
+COMMENT ON COLUMN residency_worker.state IS 'not preloaded, stopped, recovering, waiting, saving or off (pg_residency.autosave is -1)';
+COMMENT ON COLUMN residency_worker.next_save_at IS 'NULL if none is planned before the server shuts down';
+COMMENT ON COLUMN residency_worker.generation IS 'of the last save since the server started; NULL before the first';
+COMMENT ON COLUMN residency_worker.save_ms IS 'milliseconds that it took';
+COMMENT ON COLUMN residency_worker.save_cpu_ms IS 'milliseconds of CPU time that it took';
+COMMENT ON COLUMN residency_worker.wanted IS 'blocks that any cache held';
+COMMENT ON COLUMN residency_worker.thin IS 'whether it has less than half of what an earlier one has';
+COMMENT ON COLUMN residency_worker.failures IS 'saves in a row that have failed since; each makes the time to the next attempt longer';
+COMMENT ON COLUMN residency_worker.message IS 'of the last failure; NULL if the last save succeeded';
 
 -- --- changing ---
 
@@ -281,7 +303,7 @@ REVOKE ALL ON FUNCTION
     residency_version(), residency_segments(oid), residency_shared_buffers(boolean), residency_buffers(regclass),
     residency_budget(), residency_snapshots(), residency_snapshot_segments(text), residency_snapshot_names(text),
     residency_snapshot_relations(text), residency_current_names(oid[]), residency_job_list(), residency_job_segments(int),
-    residency_job_relations(int), residency_snapshot(text, int, boolean), residency_drop_snapshot(text),
+    residency_job_relations(int), residency_worker_state(), residency_snapshot(text, int, boolean), residency_drop_snapshot(text),
     residency_restore_start(text, jsonb), residency_cancel(int), residency_restore_segment(text, int),
     residency_evict(regclass)
 FROM PUBLIC;
@@ -290,7 +312,7 @@ GRANT EXECUTE ON FUNCTION
     residency_version(), residency_segments(oid), residency_shared_buffers(boolean), residency_buffers(regclass),
     residency_budget(), residency_snapshots(), residency_snapshot_segments(text), residency_snapshot_names(text),
     residency_snapshot_relations(text), residency_current_names(oid[]), residency_job_list(), residency_job_segments(int),
-    residency_job_relations(int)
+    residency_job_relations(int), residency_worker_state()
 TO pg_monitor;
 
 -- --- the session's own local buffers, which hold its temporary relations ---

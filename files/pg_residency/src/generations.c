@@ -110,6 +110,18 @@ names_path(const Generation *g)
 	return psprintf("%s/%s@%d%s", RESIDENCY_DIR, g->name, g->generation, NAMES_SUFFIX);
 }
 
+char *
+temporary_snapshot_path(int pid)
+{
+	return psprintf("%s.snapshot.%d", RESIDENCY_TEMP_PREFIX, pid);
+}
+
+char *
+temporary_names_path(int pid)
+{
+	return psprintf("%s.snapshot.%d%s", RESIDENCY_TEMP_PREFIX, pid, NAMES_SUFFIX);
+}
+
 void
 report_unknown(const char *name)
 {

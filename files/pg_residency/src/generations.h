@@ -39,6 +39,10 @@ extern void remove_orphaned_names(void);
 extern char *snapshot_path(const Generation *g);
 extern char *names_path(const Generation *g);
 
+/* The same of the snapshot that a process is taking: complete, they are renamed to those above. */
+extern char *temporary_snapshot_path(int pid);
+extern char *temporary_names_path(int pid);
+
 /* Raises the error for a name without a snapshot. */
 extern void report_unknown(const char *name) __attribute__((noreturn));
 

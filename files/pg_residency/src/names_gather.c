@@ -40,8 +40,7 @@
 /* milliseconds that the worker of a database may take, including its start */
 #define PATIENCE 30000
 
-/* milliseconds to wait for a background worker slot; and for other processes that collect names */
-#define SLOT_PATIENCE 5000
+/* milliseconds to wait for other processes that collect names */
 #define GATHER_PATIENCE 60000
 
 /* workers at a time: at most so many, and that part of max_worker_processes */
@@ -356,9 +355,9 @@ pg_residency_names_main(Datum unused)
 	proc_exit(0);
 }
 
-/* starts the worker for one database; NULL when no slot became free within `patience` */
-static BackgroundWorkerHandle *
-start_worker(const NamesTask *task, int patience)
+BackgroundWorkerHandle *
+names_start_worker(const char *function, const char *what, const void *task, size_t size,
+				   int patience)
 {
 	int64		until = patience_until(patience);
 	BackgroundWorker worker;
@@ -369,11 +368,10 @@ start_worker(const NamesTask *task, int patience)
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	worker.bgw_notify_pid = MyProcPid;
-	memcpy(worker.bgw_extra, task, sizeof(*task));
+	memcpy(worker.bgw_extra, task, size);
 	strlcpy(worker.bgw_library_name, "pg_residency", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "pg_residency_names_main", sizeof(worker.bgw_function_name));
-	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency names (database %u)",
-			 task->database);
+	strlcpy(worker.bgw_function_name, function, sizeof(worker.bgw_function_name));
+	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "pg_residency names (%s)", what);
 	strlcpy(worker.bgw_type, "pg_residency names", sizeof(worker.bgw_type));
 	while (!RegisterDynamicBackgroundWorker(&worker, &handle))
 	{
@@ -385,7 +383,7 @@ start_worker(const NamesTask *task, int patience)
 	return handle;
 }
 
-/* copies the names of a database that cannot be read now from an earlier names file */
+/* copies the names of a database that is not read now from an earlier names file */
 static void
 carry_over(const Names *former, Oid database, StringInfo out)
 {
@@ -393,21 +391,6 @@ carry_over(const Names *former, Oid database, StringInfo out)
 		if (former->list[i].kind != KIND_DATABASE && former->list[i].database == database)
 			names_put_relation(out, &former->list[i]);
 }
-
-/* the names to collect, and those collected so far */
-typedef struct Gathering
-{
-	HTAB	   *files;			/* FileOf: only the names of these; NULL: all */
-	const Names *former;		/* for databases that cannot be read now, or NULL */
-	StringInfoData body;		/* of a names file */
-} Gathering;
-
-/* a file of a relation; those in two tablespaces with the same number are one */
-typedef struct FileOf
-{
-	Oid			database;
-	RelFileNumber relfilenumber;
-} FileOf;
 
 /* adds what a database's worker, or gather(), has collected */
 static void
@@ -435,11 +418,14 @@ add_names(Gathering *g, const char *body, size_t size)
 }
 
 static void
-put_problem(Gathering *g, Oid database, const char *problem)
+put_problem(Gathering *g, const NamesTask *task, const char *problem)
 {
-	names_put_database(&g->body, database, "", problem);
-	if (g->former != NULL)
-		carry_over(g->former, database, &g->body);
+	names_put_database(&g->body, task->database, "", problem);
+	if (g->former == NULL)
+		return;
+	carry_over(g->former, task->database, &g->body);
+	if (task->with_shared)
+		carry_over(g->former, InvalidOid, &g->body);
 }
 
 /* a worker that collects the names of a database; without a handle: none */
@@ -527,7 +513,7 @@ finish_worker(Asked *asked, Gathering *g)
 	problem = take_answer(asked, g);
 	end_worker(asked);
 	if (problem != NULL)
-		put_problem(g, asked->task.database, problem);
+		put_problem(g, &asked->task, problem);
 }
 
 /*
@@ -537,7 +523,7 @@ finish_worker(Asked *asked, Gathering *g)
 static void
 ask_workers(Gathering *g, const NamesTask *tasks, int count, int most, Asked *asked)
 {
-	int			patience = SLOT_PATIENCE;
+	int			patience = NAMES_SLOT_PATIENCE;
 
 	for (int i = 0; i < count + most; i++)
 	{
@@ -548,10 +534,12 @@ ask_workers(Gathering *g, const NamesTask *tasks, int count, int most, Asked *as
 			continue;
 		next->task = tasks[i];
 		next->until = patience_until(PATIENCE);
-		next->handle = start_worker(&tasks[i], patience);
+		next->handle = names_start_worker("pg_residency_names_main",
+										  psprintf("database %u", tasks[i].database),
+										  &tasks[i], sizeof(NamesTask), patience);
 		if (next->handle != NULL)
 			continue;
-		put_problem(g, tasks[i].database, "out of background worker slots");
+		put_problem(g, &tasks[i], "out of background worker slots");
 		/* the next database will not find a free slot either */
 		patience = 0;
 	}
@@ -564,6 +552,7 @@ gather_all(Gathering *g, const Oid *databases, int count)
 	StringInfoData here;
 	NamesTask  *tasks = palloc(Max(count, 1) * sizeof(NamesTask));
 	int			ntasks = 0;
+	bool		shared = false;
 	/* the others are for parallel queries, and other extensions */
 	int			most = Max(Min(MOST_WORKERS, max_worker_processes / WORKERS_SHARE), 1);
 	Asked	   *asked = palloc0(most * sizeof(Asked));
@@ -579,8 +568,10 @@ gather_all(Gathering *g, const Oid *databases, int count)
 		char	   *name = "";
 
 		/* the shared catalogs are readable in every database */
-		if (task.with_shared || task.database == MyDatabaseId)
+		if (OidIsValid(MyDatabaseId) && (task.with_shared || task.database == MyDatabaseId))
 			gather(&task, &here);
+		else if (task.with_shared)
+			shared = true;
 		/* a worker could not connect, and would write that to the server log */
 		else if ((problem = database_problem(task.database, &name)) != NULL)
 			names_put_database(&g->body, task.database, name, problem);
@@ -588,6 +579,11 @@ gather_all(Gathering *g, const Oid *databases, int count)
 			tasks[ntasks++] = task;
 	}
 	add_names(g, here.data, here.len);
+	/* in a process without a database, the first worker names them */
+	if (shared && ntasks > 0)
+		tasks[0].with_shared = true;
+	else if (shared && g->former != NULL)
+		carry_over(g->former, InvalidOid, &g->body);
 	PG_TRY();
 	{
 		ask_workers(g, tasks, ntasks, most, asked);
@@ -600,12 +596,8 @@ gather_all(Gathering *g, const Oid *databases, int count)
 	PG_END_TRY();
 }
 
-/*
- * the same under the lock: only one process of a cluster may occupy background worker slots for
- * this
- */
-static void
-gather_locked(Gathering *g, const Oid *databases, int count)
+void
+names_gather(Gathering *g, const Oid *databases, int count)
 {
 	int			lock = residency_lock(LOCK_NAMES, 0, GATHER_PATIENCE);
 
@@ -625,60 +617,12 @@ gather_locked(Gathering *g, const Oid *databases, int count)
 	PG_END_TRY();
 }
 
-static void
-add_database(Oid **databases, int *count, int *room, Oid database)
-{
-	for (int i = 0; i < *count; i++)
-		if ((*databases)[i] == database)
-			return;
-	if (*count == *room)
-		*databases = repalloc(*databases, (*room *= 2) * sizeof(Oid));
-	(*databases)[(*count)++] = database;
-}
-
-void
-names_take(const char *snapshot_path, const char *path, const char *former_path)
-{
-	HASHCTL		ctl = {.keysize = sizeof(FileOf), .entrysize = sizeof(FileOf),
-					   .hcxt = CurrentMemoryContext};
-	Gathering	g = {.files = hash_create("residency files", 1024, &ctl,
-										  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT)};
-	struct sf_header header;
-	struct sf_segment segment;
-	int			room = 16;
-	int			count = 0;
-	Oid		   *databases = palloc(room * sizeof(Oid));
-	uint8	   *data;
-	size_t		size;
-	size_t		at = 0;
-
-	data = (uint8 *) read_whole_file(snapshot_path, &size);
-	if (data == NULL || sf_read_header(data, size, &header) != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("could not use file \"%s\": it was removed or changed", snapshot_path)));
-	while (sf_next_segment(data, &header, &at, &segment))
-	{
-		FileOf		file = {segment.database, segment.relfilenumber};
-
-		add_database(&databases, &count, &room, segment.database);
-		hash_search(g.files, &file, HASH_ENTER, NULL);
-	}
-	pfree(data);
-	g.former = former_path != NULL ? names_read(former_path) : NULL;
-	initStringInfo(&g.body);
-	gather_locked(&g, databases, count);
-	/* the caller renames the file, and syncs it then */
-	names_write(&g.body, psprintf("%s.new", path), path);
-	pfree(g.body.data);
-}
-
 Names *
 names_now(const Oid *databases, int count)
 {
 	Gathering	g = {0};
 
 	initStringInfo(&g.body);
-	gather_locked(&g, databases, count);
+	names_gather(&g, databases, count);
 	return names_parse(g.body.data, g.body.len);
 }

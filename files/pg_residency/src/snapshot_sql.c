@@ -139,10 +139,12 @@ residency_snapshot(PG_FUNCTION_ARGS)
 	TupleDesc	tupdesc = result_row(fcinfo, SNAPSHOT_COLUMNS);
 	Datum		values[SNAPSHOT_COLUMNS];
 	bool		nulls[SNAPSHOT_COLUMNS];
-	Generation	g = snapshot_take(name, keep, force);
+	struct sf_header header = snapshot_take(name, keep, force, NAMES_ALL);
+	Generation	g = {.generation = (int) header.generation};
 	Generation *list;
 	int			count;
 
+	strlcpy(g.name, header.name, sizeof(g.name));
 	warn_of_unnamed(&g);
 	list = list_generations(&count);
 	if (!snapshot_values(&g, current_generation(g.name, list, count) == g.generation, values,

@@ -14,7 +14,6 @@
 
 #include "directory.h"
 #include "kernel/page_cache.h"
-#include "names_gather.h"
 #include "segments.h"
 #include "shared_buffers.h"
 #include "snapshot.h"
@@ -300,12 +299,13 @@ remove_old(bool thin, int keep, int measure, const Known *known, int n)
 	}
 }
 
-static void
-take(Generation *g, int keep, bool force, const char *path, const char *names)
+static struct sf_header
+take(Generation *g, int keep, bool force, NamesScope scope, const char *path, const char *names)
 {
 	int			count;
 	Generation *list = list_generations(&count);
 	Known	   *known;
+	const Generation *former = NULL;
 	int			n;
 	int			measure = 0;
 	Writer		w = {.path = path};
@@ -342,10 +342,14 @@ take(Generation *g, int keep, bool force, const char *path, const char *names)
 	finish_file(&w);
 
 	/* names first, so that every existing snapshot has its names */
-	names_take(path, names, n > 0 ? names_path(&known[0].id) : NULL);
+	for (int i = 0; i < n && former == NULL; i++)
+		if (known[i].usable)
+			former = &known[i].id;
+	names_take(former, scope);
 	durable_rename(names, names_path(g), ERROR);
 	durable_rename(path, snapshot_path(g), ERROR);
 	remove_old((w.header.flags & SF_FLAG_THIN) != 0, keep, measure, known, n);
+	return w.header;
 }
 
 /* takes LOCK_SNAPSHOT; returns its descriptor */
@@ -362,12 +366,13 @@ lock_snapshots(void)
 	return lock;
 }
 
-Generation
-snapshot_take(const char *name, int keep, bool force)
+struct sf_header
+snapshot_take(const char *name, int keep, bool force, NamesScope scope)
 {
+	const char *path = temporary_snapshot_path(MyProcPid);
+	const char *names = temporary_names_path(MyProcPid);
+	struct sf_header header;
 	Generation	g;
-	char		path[MAXPGPATH];
-	char		names[MAXPGPATH];
 	int			lock;
 
 	parse_name(name, &g, false);
@@ -375,15 +380,13 @@ snapshot_take(const char *name, int keep, bool force)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"keep\" must be at least 1")));
-	snprintf(path, sizeof(path), "%s.snapshot.%d", RESIDENCY_TEMP_PREFIX, MyProcPid);
-	snprintf(names, sizeof(names), "%s.snapshot.%d.names", RESIDENCY_TEMP_PREFIX, MyProcPid);
 	lock = lock_snapshots();
 	PG_TRY();
 	{
 		/* A killed writer leaves its files.  Under the lock no other process writes any. */
 		remove_files_beginning("pgsql_tmp.snapshot.");
 		remove_orphaned_names();
-		take(&g, keep, force, path, names);
+		header = take(&g, keep, force, scope, path, names);
 	}
 	PG_CATCH();
 	{
@@ -394,7 +397,7 @@ snapshot_take(const char *name, int keep, bool force)
 	}
 	PG_END_TRY();
 	residency_unlock(lock);
-	return g;
+	return header;
 }
 
 int

@@ -12,13 +12,13 @@
 
 #include "postgres.h"
 
-#include "generations.h"
+#include "names_take.h"
 
 /*
  * Takes a snapshot of the whole cluster as the next generation of the name, with its relation
- * names, and removes generations beyond `keep`.
+ * names, and removes generations beyond `keep`.  Returns the header of its file.
  */
-extern Generation snapshot_take(const char *name, int keep, bool force);
+extern struct sf_header snapshot_take(const char *name, int keep, bool force, NamesScope scope);
 
 /* Removes all generations of a name, or one; returns how many it has removed. */
 extern int	snapshot_drop(const char *name);
