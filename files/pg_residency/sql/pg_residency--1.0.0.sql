@@ -114,7 +114,7 @@ AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10000;
 COMMENT ON FUNCTION residency_job_relations(int) IS 'the relations of a restore, and the outcome of each so far';
 
 CREATE FUNCTION residency_worker_state(
-    OUT state text, OUT pid int, OUT next_save_at timestamptz, OUT snapshot text, OUT generation int, OUT saved_at timestamptz,
+    OUT state text, OUT pid int, OUT restore_job int, OUT next_save_at timestamptz, OUT snapshot text, OUT generation int, OUT saved_at timestamptz,
     OUT save_ms bigint, OUT save_cpu_ms bigint, OUT wanted bigint, OUT thin boolean, OUT failures int, OUT message text)
 RETURNS record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
@@ -223,7 +223,7 @@ FROM @extschema@.residency_job_list() j
 $view$, '@extschema@', schema);
     EXECUTE pg_catalog.replace($view$
 CREATE VIEW @extschema@.residency_worker AS
-SELECT w.state, w.pid, w.next_save_at, w.snapshot, w.generation, w.saved_at, w.save_ms, w.save_cpu_ms, w.wanted, w.thin, w.failures, w.message
+SELECT w.state, w.pid, w.restore_job, w.next_save_at, w.snapshot, w.generation, w.saved_at, w.save_ms, w.save_cpu_ms, w.wanted, w.thin, w.failures, w.message
 FROM @extschema@.residency_worker_state() w
 $view$, '@extschema@', schema);
     EXECUTE pg_catalog.format('GRANT SELECT ON %1$s.residency_relations, %1$s.residency_server, %1$s.residency_jobs, %1$s.residency_worker TO pg_monitor', schema);
@@ -247,7 +247,8 @@ COMMENT ON COLUMN residency_server.relfilenumber IS 'the name of its file';
 COMMENT ON COLUMN residency_server.problem IS 'why the relations of this database have no names; NULL when they have';
 COMMENT ON VIEW residency_jobs IS 'running and finished restores: the wanted blocks of each, those settled so far, and how many of these are resident';
 COMMENT ON VIEW residency_worker IS 'the worker of a server that preloads the library, and its last save: always one row';
-COMMENT ON COLUMN residency_worker.state IS 'not preloaded, stopped, recovering, waiting, saving or off (pg_residency.autosave is -1)';
+COMMENT ON COLUMN residency_worker.state IS 'not preloaded, stopped, restoring, recovering, waiting, saving or off (pg_residency.autosave is -1)';
+COMMENT ON COLUMN residency_worker.restore_job IS 'the job of the restore at the server''s start: see residency_jobs; NULL if nothing was restored';
 COMMENT ON COLUMN residency_worker.next_save_at IS 'NULL if none is planned before the server shuts down';
 COMMENT ON COLUMN residency_worker.generation IS 'of the last save since the server started; NULL before the first';
 COMMENT ON COLUMN residency_worker.save_ms IS 'milliseconds that it took';

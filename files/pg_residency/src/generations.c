@@ -34,8 +34,8 @@ name_is_valid(const char *name, size_t n)
 		   strchr("_.-", name[0]) == NULL;
 }
 
-void
-parse_name(const char *text, Generation *g, bool generation_allowed)
+bool
+try_parse_name(const char *text, Generation *g, bool generation_allowed)
 {
 	size_t		n = strcspn(text, "@");
 	char	   *end = NULL;
@@ -45,15 +45,23 @@ parse_name(const char *text, Generation *g, bool generation_allowed)
 		generation = strtol(text + n + 1, &end, 10);
 	if (!name_is_valid(text, n) || (end != NULL && (!generation_allowed || *end != '\0' ||
 													generation < 1 || generation > PG_INT32_MAX)))
+		return false;
+	memcpy(g->name, text, n);
+	g->name[n] = '\0';
+	g->generation = (int) generation;
+	return true;
+}
+
+void
+parse_name(const char *text, Generation *g, bool generation_allowed)
+{
+	if (!try_parse_name(text, g, generation_allowed))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_NAME),
 				 errmsg("invalid snapshot name \"%s\"", text),
 				 generation_allowed ?
 				 errhint("Use 1 to 63 letters, digits, \"_\", \".\" or \"-\", beginning with a letter or digit. Append \"@3\" for generation 3.") :
 				 errhint("Use 1 to 63 letters, digits, \"_\", \".\" or \"-\", beginning with a letter or digit.")));
-	memcpy(g->name, text, n);
-	g->name[n] = '\0';
-	g->generation = (int) generation;
 }
 
 static int

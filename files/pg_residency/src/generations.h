@@ -17,7 +17,10 @@ typedef struct Generation
 /* name@generation */
 #define LABEL_BYTES (SF_NAME_BYTES + 16)
 
-/* Splits "name" or "name@3"; any other text is an error. */
+/* Splits "name" or "name@3"; false for any other text. */
+extern bool try_parse_name(const char *text, Generation *g, bool generation_allowed);
+
+/* The same; any other text is an error. */
 extern void parse_name(const char *text, Generation *g, bool generation_allowed);
 
 /* Every snapshot in this data directory, by name and generation. */

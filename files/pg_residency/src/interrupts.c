@@ -7,6 +7,8 @@
 #include <time.h>
 
 #include "compat.h"
+#include "access/xlog.h"
+#include "access/xlogrecovery.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -112,6 +114,12 @@ connect_to_database(Oid database)
 	SetConfigOption("lock_timeout", LOCK_TIMEOUT_SETTING, PGC_SUSET, PGC_S_OVERRIDE);
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, BGWORKER_BYPASS_ALLOWCONN);
 	compat_no_transaction_timeout();
+}
+
+bool
+server_is_consistent(void)
+{
+	return !RecoveryInProgress() || HotStandbyActive();
 }
 
 void

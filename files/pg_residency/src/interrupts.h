@@ -41,6 +41,9 @@ extern void listen_to_signals(void);
  */
 extern void connect_to_database(Oid database);
 
+/* Whether sessions can read: not while the server recovers, until a hot standby is consistent. */
+extern bool server_is_consistent(void);
+
 /* CHECK_FOR_INTERRUPTS() as a function. */
 extern void check_for_interrupts(void);
 

@@ -215,6 +215,10 @@ restore(Run *run)
 	restore_segments(run);
 	/* a worker for shared buffers may wait for a lock: other clusters restore meanwhile */
 	host_turn_end(&run->turn);
+	/* only a process with a database fills them, which a starting server does not have yet */
+	while (settings->shared_buffers && job_is_alive(&run->job) && !server_is_consistent())
+		if (run_wait(run, 100000))
+			break;
 	if (settings->shared_buffers && job_is_alive(&run->job))
 		restore_buffers(run);
 	if (settings->hold_until != 0 && job_is_alive(&run->job))

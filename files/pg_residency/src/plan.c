@@ -76,8 +76,7 @@ add_segment(RestorePlan *plan, const struct sf_segment *segment, int32 number)
 	plan->segments[plan->count] = *segment;
 	added = &plan->job_segments[plan->count++];
 	*added = (JobSegment) {.number = number, .id = id, .blocks = segment->blocks};
-	/* the data of an unlogged relation never exists on a standby */
-	if (RecoveryInProgress() && id.fork != INIT_FORKNUM && segment_is_unlogged(&id))
+	if (segment_is_of_primary(&id))
 		added->outcome.reason = REASON_UNLOGGED;
 	else
 		added->outcome.wanted = segment->wanted;

@@ -163,8 +163,8 @@ open_work(SegmentWork *work, const struct sf_segment *segment)
 	if (sf_read_map(segment, work->want) != NULL)
 		return fail_segment(work, REASON_DAMAGED, 0);
 
-	/* the data of an unlogged relation is not gone on a standby: it never existed there */
-	if (work->id.fork != INIT_FORKNUM && RecoveryInProgress() && segment_is_unlogged(&work->id))
+	/* it is not gone: it never existed here */
+	if (segment_is_of_primary(&work->id))
 	{
 		outcome->wanted = 0;
 		outcome->reason = REASON_UNLOGGED;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "access/xlog.h"
 #include "catalog/pg_tablespace_d.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
@@ -216,15 +217,18 @@ cachestat_is_honest_for(const SegmentId *id, int fd)
 }
 
 bool
-segment_is_unlogged(const SegmentId *id)
+segment_is_of_primary(const SegmentId *id)
 {
 	SegmentId	init = *id;
 	char		path[MAXPGPATH];
+	uint32		blocks;
 
+	if (!RecoveryInProgress() || id->fork == INIT_FORKNUM)
+		return false;
 	init.fork = INIT_FORKNUM;
 	init.segment = 0;
 	segment_path(&init, path);
-	return access(path, F_OK) == 0;
+	return access(path, F_OK) == 0 && !segment_blocks_now(id, &blocks);
 }
 
 /* a scan of the cluster's files; its open directory and file are closed after an error */

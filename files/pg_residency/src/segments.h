@@ -47,8 +47,11 @@ extern int	segment_try_open(const SegmentId *id, char *path, uint32 *blocks);
 /* the present size in blocks, without opening the file; false when the kernel returns none */
 extern bool segment_blocks_now(const SegmentId *id, uint32 *blocks);
 
-/* whether the relation has an init fork */
-extern bool segment_is_unlogged(const SegmentId *id);
+/*
+ * Whether it is data of an unlogged relation on a standby, where that never exists.  While a
+ * primary starts that was shut down, it exists.
+ */
+extern bool segment_is_of_primary(const SegmentId *id);
 
 /* whether cachestat(2) is reliable for that open file */
 extern bool cachestat_is_honest_for(const SegmentId *id, int fd);

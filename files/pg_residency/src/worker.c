@@ -1,6 +1,9 @@
 /*
  * worker.c - the background worker of a preloaded library: it saves what both caches hold
  *
+ * When the server starts it starts a restore, once, which runs while the server recovers.  It saves
+ * nothing before that has ended: what is half restored does not replace what is whole.
+ *
  * It takes the snapshot WORKER_SNAPSHOT every pg_residency.autosave, and when the server shuts
  * down.  It has no database, and uses at most a hundredth of a CPU: after a save it waits a hundred
  * times the CPU time that the save took, if that is longer than the interval.
@@ -12,8 +15,6 @@
 
 #include <sys/resource.h>
 
-#include "access/xlog.h"
-#include "access/xlogrecovery.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
@@ -26,6 +27,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "autorestore.h"
 #include "interrupts.h"
 #include "names.h"
 #include "settings.h"
@@ -42,8 +44,8 @@
 /* a save waits that many times the CPU time of the one before */
 #define CPU_SHARE 100
 
-/* milliseconds between two looks whether the server is consistent, and between any two others */
-#define LOOK_AGAIN 1000
+/* milliseconds between two looks at the server and the restore, and between any two others */
+#define LOOK_AGAIN 250
 #define LONGEST_SLEEP 60000
 
 /* milliseconds after which relations that are known are asked for their names again */
@@ -52,18 +54,23 @@
 typedef enum WorkerActivity
 {
 	WORKER_STOPPED,
+	WORKER_RESTORING,
 	WORKER_RECOVERING,			/* the server is not consistent yet */
 	WORKER_WAITING,
 	WORKER_SAVING,
 	WORKER_OFF
 } WorkerActivity;
 
-static const char *const activity_names[] = {"stopped", "recovering", "waiting", "saving", "off"};
+static const char *const activity_names[] = {
+	"stopped", "restoring", "recovering", "waiting", "saving", "off"
+};
 
 typedef struct WorkerState
 {
 	WorkerActivity activity;
 	int32		pid;
+	bool		started;		/* a worker has begun before, since the server's start */
+	int32		restore_job;	/* 0: none */
 	TimestampTz next_at;		/* the next save; 0: none */
 	/* the last save; without a generation: none since the server's start */
 	int32		generation;
@@ -160,13 +167,6 @@ delay(const WorkerState *state)
 		return -1;
 	interval = Max(interval, state->cpu_milliseconds * CPU_SHARE);
 	return Min(interval << Min(state->failures, 20), longest);
-}
-
-/* Not before: what the caches hold then is not what the clients use. */
-static bool
-server_is_consistent(void)
-{
-	return !RecoveryInProgress() || HotStandbyActive();
 }
 
 static int64
@@ -287,12 +287,40 @@ wait_until(WorkerState *state, WorkerActivity activity, int64 time, int64 longes
 	}
 }
 
+/* once since the server's start, also if that ends this worker with an error */
+static void
+restore(WorkerState *state)
+{
+	MemoryContext before = CurrentMemoryContext;
+	MemoryContext context =
+		AllocSetContextCreate(TopMemoryContext, "residency restore", ALLOCSET_DEFAULT_SIZES);
+
+	if (state->started)
+		return;
+	state->started = true;
+	state->activity = WORKER_RESTORING;
+	set_state(state);
+	MemoryContextSwitchTo(context);
+	state->restore_job = autorestore_start(WORKER_SNAPSHOT);
+	MemoryContextSwitchTo(before);
+	MemoryContextDelete(context);
+	set_state(state);
+}
+
+/* Whether the caches hold what clients use: not while the server recovers, or a restore runs. */
+static bool
+is_settled(const WorkerState *state)
+{
+	return server_is_consistent() && !autorestore_runs(state->restore_job);
+}
+
 void
 pg_residency_worker_main(Datum unused)
 {
 	WorkerState state = get_state();
 	int64		last = -1;		/* milliseconds; the last save, or when saving became possible */
 	int64		named = -NAMES_AGAIN;
+	bool		survived = false;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
@@ -301,15 +329,21 @@ pg_residency_worker_main(Datum unused)
 	BackgroundWorkerUnblockSignals();
 	before_shmem_exit(note_end, (Datum) 0);
 	state.pid = MyProcPid;
+	restore(&state);
 	while (!ShutdownRequestPending)
 	{
 		int64		now = monotonic_milliseconds();
 
-		if (!server_is_consistent())
+		if (!is_settled(&state))
 		{
-			wait_until(&state, WORKER_RECOVERING, -1, LOOK_AGAIN);
+			wait_until(&state,
+					   server_is_consistent() ? WORKER_RESTORING : WORKER_RECOVERING, -1,
+					   LOOK_AGAIN);
 			continue;
 		}
+		if (!survived)
+			autorestore_survived();
+		survived = true;
 		if (last < 0)
 			last = now;
 		if (delay(&state) < 0)
@@ -328,8 +362,12 @@ pg_residency_worker_main(Datum unused)
 		}
 	}
 	/* the clients are gone, and no worker is started any more that could ask for names */
-	if (setting_autosave != AUTOSAVE_OFF && server_is_consistent())
+	if (!is_settled(&state))
+		ereport(LOG, (errmsg("saved no snapshot: the caches were not restored yet")));
+	else if (setting_autosave != AUTOSAVE_OFF)
 		save(&state, NAMES_KNOWN);
+	if (!survived)
+		autorestore_survived();
 	proc_exit(0);
 }
 
@@ -358,7 +396,7 @@ _PG_init(void)
 	RegisterBackgroundWorker(&process);
 }
 
-#define WORKER_COLUMNS 12
+#define WORKER_COLUMNS 13
 
 PG_FUNCTION_INFO_V1(residency_worker_state);
 Datum
@@ -374,20 +412,22 @@ residency_worker_state(PG_FUNCTION_ARGS)
 	values[0] = CStringGetTextDatum(worker == NULL ? "not preloaded" : activity_names[state.activity]);
 	values[1] = Int32GetDatum(state.pid);
 	nulls[1] = state.pid == 0;
-	values[2] = TimestampTzGetDatum(state.next_at);
-	nulls[2] = state.next_at == 0;
-	for (int i = 3; i <= 9; i++)
+	values[2] = Int32GetDatum(state.restore_job);
+	nulls[2] = state.restore_job == 0;
+	values[3] = TimestampTzGetDatum(state.next_at);
+	nulls[3] = state.next_at == 0;
+	for (int i = 4; i <= 10; i++)
 		nulls[i] = state.generation == 0;
-	values[3] = CStringGetTextDatum(WORKER_SNAPSHOT);
-	values[4] = Int32GetDatum(state.generation);
-	values[5] = TimestampTzGetDatum(state.saved_at);
-	values[6] = Int64GetDatum(state.milliseconds);
-	values[7] = Int64GetDatum(state.cpu_milliseconds);
-	values[8] = Int64GetDatum(state.wanted);
-	values[9] = BoolGetDatum(state.thin);
-	values[10] = Int32GetDatum(state.failures);
+	values[4] = CStringGetTextDatum(WORKER_SNAPSHOT);
+	values[5] = Int32GetDatum(state.generation);
+	values[6] = TimestampTzGetDatum(state.saved_at);
+	values[7] = Int64GetDatum(state.milliseconds);
+	values[8] = Int64GetDatum(state.cpu_milliseconds);
+	values[9] = Int64GetDatum(state.wanted);
+	values[10] = BoolGetDatum(state.thin);
+	values[11] = Int32GetDatum(state.failures);
 	/* it may be translated, with characters that this database's encoding lacks */
-	values[11] = PointerGetDatum(names_text(state.message));
-	nulls[11] = state.failures == 0;
+	values[12] = PointerGetDatum(names_text(state.message));
+	nulls[12] = state.failures == 0;
 	return HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls));
 }
