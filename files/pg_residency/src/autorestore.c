@@ -20,6 +20,9 @@
 #define DIED_PATH RESIDENCY_TEMP_PREFIX ".died"
 #define MOST_DEATHS 2
 
+/* milliseconds from the end of a job by a shutdown until the worker learns of that, at most */
+#define SHUTDOWN_PATIENCE 5000
+
 /* --- starts that died --- */
 
 static int
@@ -92,34 +95,75 @@ is_better(const struct sf_header *a, const struct sf_header *b, const Here *here
 	return a->taken_at > b->taken_at;
 }
 
-/* the best usable generation of that name, or the one that it means; false when there is none */
-static bool
-choose(const Generation *wanted, const Here *here, struct sf_header *best)
+/* the usable generations that are restored together */
+typedef struct Chosen
+{
+	ResidencySnapshot *snapshots;	/* the best first */
+	int		   *ages;			/* how many of them are newer */
+	int			count;
+} Chosen;
+
+/* all usable generations of that name, or the one that it means */
+static Chosen
+read_usable(const Generation *wanted)
 {
 	int			count;
 	Generation *list = list_generations(&count);
-	bool		found = false;
+	Chosen		usable = {palloc(Max(count, 1) * sizeof(ResidencySnapshot)), NULL, 0};
 
 	for (int i = 0; i < count; i++)
 	{
-		ResidencySnapshot snapshot;
+		ResidencySnapshot *snapshot = &usable.snapshots[usable.count];
 
 		if (strcmp(list[i].name, wanted->name) != 0 ||
 			(wanted->generation != 0 && wanted->generation != list[i].generation) ||
-			!snapshot_read(&list[i], &snapshot))
+			!snapshot_read(&list[i], snapshot))
 			continue;
-		if (snapshot.problem != NULL)
+		if (snapshot->problem == NULL)
+			usable.count++;
+		else
 			ereport(LOG,
-					(errmsg("skipped snapshot \"%s\": %s", snapshot.label, snapshot.problem)));
-		else if (!found || is_better(&snapshot.header, best, here))
-		{
-			*best = snapshot.header;
-			found = true;
-		}
-		if (snapshot.data != NULL)
-			pfree(snapshot.data);
+					(errmsg("skipped snapshot \"%s\": %s", snapshot->label, snapshot->problem)));
 	}
-	return found;
+	return usable;
+}
+
+/* whether they belong together: a forced one has ended what was before it */
+static bool
+belongs_to(const struct sf_header *one, const struct sf_header *best, const Here *here)
+{
+	return strcmp(one->origin, best->origin) == 0 && one->generation >= best->measured_from &&
+		(one->timeline <= here->timeline) == (best->timeline <= here->timeline);
+}
+
+/*
+ * The best usable generation of that name, and if it is the server's own, the others of that host
+ * and timeline: one of a quiet night has the hottest blocks, one of the day before has all.
+ */
+static Chosen
+choose(const Generation *wanted, bool own, const Here *here)
+{
+	Chosen		chosen = read_usable(wanted);
+	ResidencySnapshot *all = chosen.snapshots;
+	int			usable = chosen.count;
+
+	for (int i = 1; i < usable; i++)
+		if (is_better(&all[i].header, &all[0].header, here))
+		{
+			ResidencySnapshot best = all[i];
+
+			all[i] = all[0];
+			all[0] = best;
+		}
+	chosen.count = Min(usable, 1);
+	for (int i = 1; own && i < usable; i++)
+		if (belongs_to(&all[i].header, &all[0].header, here))
+			all[chosen.count++] = all[i];
+	chosen.ages = palloc0(Max(chosen.count, 1) * sizeof(int));
+	for (int i = 0; i < chosen.count; i++)
+		for (int k = 0; k < chosen.count; k++)
+			chosen.ages[i] += all[k].header.taken_at > all[i].header.taken_at;
+	return chosen;
 }
 
 /* --- the restore --- */
@@ -153,52 +197,65 @@ job_settings(void)
 	return settings;
 }
 
+/* the log line of a restore that has begun */
+static void
+tell(int job, const Chosen *chosen, const RestorePlan *plan, const Here *here)
+{
+	const struct sf_header *header = &chosen->snapshots[0].header;
+	char	   *others = chosen->count == 1 ? "" :
+		psprintf(" and %d other%s", chosen->count - 1, chosen->count > 2 ? "s" : "");
+
+	ereport(LOG,
+			(errmsg("restoring snapshot \"%s\"%s by job %d: " INT64_FORMAT " MB, "
+					"taken at %s on host \"%s\", timeline %u",
+					plan->label, others, job, plan->wanted * BLCKSZ / (1024 * 1024),
+					timestamptz_to_str(header->taken_at - (POSTGRES_EPOCH_JDATE -
+														   UNIX_EPOCH_JDATE) * USECS_PER_DAY),
+					header->origin, header->timeline),
+			 strcmp(header->origin, here->host) == 0 && header->timeline <= here->timeline ? 0 :
+				 errdetail("This is host \"%s\", timeline %u, which has no usable snapshot of its own.",
+						   here->host, here->timeline)));
+}
+
 int
 autorestore_start(const char *own)
 {
-	const char *name = *setting_autorestore_snapshot ? setting_autorestore_snapshot : own;
-	JobOptions	options = {0};
+	bool		is_own = *setting_autorestore_snapshot == '\0';
+	const char *name = is_own ? own : setting_autorestore_snapshot;
 	Here		here = find_here();
-	struct sf_header header;
+	JobSettings settings;
+	RestorePlan *plan;
 	Generation	wanted;
-	char		label[LABEL_BYTES];
+	Chosen		chosen;
 	int			died = deaths();
 	int			job;
 
 	if (setting_autorestore == AUTORESTORE_OFF)
 		return 0;
 	parse_name(name, &wanted, true);
-	if (!choose(&wanted, &here, &header))
+	chosen = choose(&wanted, is_own, &here);
+	if (chosen.count == 0)
 	{
 		/* without one of its own, the server has not run long enough to save */
-		if (name != own)
+		if (!is_own)
 			ereport(LOG, (errmsg("restoring nothing: there is no usable snapshot \"%s\"", name)));
 		return 0;
 	}
-	snprintf(label, sizeof(label), "%s@%u", header.name, header.generation);
 	if (died >= MOST_DEATHS)
 	{
 		ereport(LOG,
 				(errmsg("restoring nothing: the server has died %d times in a row "
 						"while it restored snapshot \"%s\" at its start",
-						died, label),
-				 errhint("residency_restore_start('%s') restores it. The next start of a server that this one has survived restores again.",
-						 label)));
+						died, chosen.snapshots[0].label),
+				 errhint("residency_restore_start('%s') restores it. After a start that survives, the next one restores again.",
+						 chosen.snapshots[0].label)));
 		return 0;
 	}
 	count_death(died + 1);
-	options.settings = job_settings();
-	job = job_start(job_plan(label, &options), &options.settings);
-	ereport(LOG,
-			(errmsg("restoring snapshot \"%s\" by job %d: " UINT64_FORMAT " MB, "
-					"taken at %s on host \"%s\", timeline %u",
-					label, job, header.wanted * BLCKSZ / (1024 * 1024),
-					timestamptz_to_str(header.taken_at - (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) *
-									   USECS_PER_DAY),
-					header.origin, header.timeline),
-			 strcmp(header.origin, here.host) == 0 && header.timeline <= here.timeline ? 0 :
-				 errdetail("This is host \"%s\", timeline %u, which has no usable snapshot of its own.",
-						   here.host, here.timeline)));
+	settings = job_settings();
+	plan = job_plan_merged(chosen.snapshots, chosen.ages, chosen.count);
+	job = job_start(plan, &settings);
+	tell(job, &chosen, plan, &here);
 	return job;
 }
 
@@ -207,6 +264,10 @@ autorestore_runs(int number)
 {
 	Job			job;
 
-	return number != 0 && job_try_read(number, &job) && job_is_alive(&job) &&
-		job.state != JOB_HOLDING;
+	if (number == 0 || !job_try_read(number, &job))
+		return false;
+	if (job.state == JOB_INTERRUPTED)
+		return !TimestampDifferenceExceeds(job.finished_at, GetCurrentTimestamp(),
+										   SHUTDOWN_PATIENCE);
+	return job_is_alive(&job) && job.state != JOB_HOLDING;
 }

@@ -12,7 +12,10 @@
  */
 extern int	autorestore_start(const char *own);
 
-/* Whether that job still restores; what it holds afterwards does not count. */
+/*
+ * Whether that job still restores, or was interrupted just now, perhaps by a shutdown.  What it
+ * holds afterwards does not count.
+ */
 extern bool autorestore_runs(int job);
 
 /* To be called when the server has survived it: no further start counts this one as died. */

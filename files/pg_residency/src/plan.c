@@ -30,11 +30,12 @@ report_no_segment(const ResidencySnapshot *snapshot, int number)
 	pg_unreachable();
 }
 
-/* a segment and its number, for sorting */
+/* a segment, its number and its heat, for sorting */
 typedef struct Numbered
 {
 	const struct sf_segment *segment;
 	int32		number;
+	uint64		heat;
 } Numbered;
 
 /*
@@ -47,8 +48,8 @@ compare_numbered(const void *a, const void *b)
 {
 	const Numbered *na = a;
 	const Numbered *nb = b;
-	uint64		da = segment_heat(na->segment) * nb->segment->blocks;
-	uint64		db = segment_heat(nb->segment) * na->segment->blocks;
+	uint64		da = na->heat * nb->segment->blocks;
+	uint64		db = nb->heat * na->segment->blocks;
 
 	if (da != db)
 		return da > db ? -1 : 1;
@@ -98,13 +99,90 @@ plan_snapshot(RestorePlan *plan, const ResidencySnapshot *snapshot, const JobOpt
 
 		if (number > most)
 			report_no_segment(snapshot, number);
-		numbered[i] = (Numbered) {&segments[number - 1], number};
+		numbered[i] = (Numbered) {&segments[number - 1], number,
+								  segment_heat(&segments[number - 1])};
 	}
 	if (!options->selected)
 		qsort(numbered, count, sizeof(Numbered), compare_numbered);
 	for (int i = 0; i < count; i++)
 		add_segment(plan, numbered[i].segment, numbered[i].number);
 	pfree(numbered);
+}
+
+/* --- several snapshots --- */
+
+/* a segment of the merged snapshots */
+typedef struct MergedSegment
+{
+	SegmentId	id;				/* the key */
+	struct sf_segment segment;
+	int32		number;			/* in the first snapshot; 0: it is not in that */
+	uint64		heat;			/* in HEAT_UNITs */
+} MergedSegment;
+
+#define HEAT_UNIT 256
+
+/*
+ * Adds the blocks of an older segment to the page cache's layer.  Those of shared buffers are the
+ * first snapshot's: they were in use together, and no more of them fit.
+ */
+static void
+add_blocks(struct sf_segment *segment, const struct sf_segment *other, const char *label)
+{
+	uint8	   *maps[SF_LAYERS];
+	uint8	   *add = palloc(pc_map_bytes(other->blocks));
+	uint8	   *raw = palloc(sf_segment_bound(segment->blocks));
+	bool		damaged = sf_read_map(other, add) != NULL;
+
+	for (int l = 0; l < SF_LAYERS; l++)
+	{
+		maps[l] = palloc(pc_map_bytes(segment->blocks));
+		damaged |= sf_read_layer(segment, (enum sf_layer) l, maps[l]) != NULL;
+	}
+	if (damaged)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("snapshot \"%s\" is damaged", label)));
+	for (uint32 b = pc_next(add, other->blocks, 0, true);
+		 b < Min(other->blocks, segment->blocks); b = pc_next(add, other->blocks, b + 1, true))
+		pc_set(maps[SF_PAGE_CACHE], b);
+	segment->raw_size = sf_write_segment(segment, maps, raw);
+	segment->raw = memcpy(palloc(segment->raw_size), raw, segment->raw_size);
+	for (int l = 0; l < SF_LAYERS; l++)
+		pfree(maps[l]);
+	pfree(add);
+	pfree(raw);
+}
+
+static void
+merge(HTAB *merged, const ResidencySnapshot *snapshot, int age, bool first)
+{
+	const struct sf_segment *segments = snapshot_segments(snapshot);
+
+	for (int i = 0; i < (int) snapshot->header.segments; i++)
+	{
+		SegmentId	id = segment_id_of(&segments[i]);
+		MergedSegment *m;
+		uint32		blocks;
+		bool		found;
+
+		CHECK_FOR_INTERRUPTS();
+		/* a relation that was dropped before the first snapshot is no loss */
+		if (!first && !segment_blocks_now(&id, &blocks))
+			continue;
+		m = hash_search(merged, &id, HASH_ENTER, &found);
+		if (!found)
+		{
+			m->segment = segments[i];
+			m->number = first ? i + 1 : 0;
+			m->heat = 0;
+			if (!first)
+				memset(m->segment.layers, 0, sizeof(m->segment.layers));
+		}
+		if (!first)
+			add_blocks(&m->segment, &segments[i], snapshot->label);
+		m->heat += segment_heat(&segments[i]) * HEAT_UNIT >> Min(age, 63);
+	}
 }
 
 /* fills `segment` as if a snapshot wanted every block of the file */
@@ -206,5 +284,32 @@ job_plan(const char *snapshot_name, const JobOptions *options)
 		hash_search(plan->ids, &whole->job_segments[i].id, HASH_REMOVE, NULL);
 		add_segment(plan, &whole->segments[i], 0);
 	}
+	return plan;
+}
+
+RestorePlan *
+job_plan_merged(const ResidencySnapshot *snapshots, const int *ages, int count)
+{
+	HASHCTL		ctl = {.keysize = sizeof(SegmentId), .entrysize = sizeof(MergedSegment),
+					   .hcxt = CurrentMemoryContext};
+	HTAB	   *merged = hash_create("residency merged segments", 1024, &ctl,
+									 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	RestorePlan *plan = new_plan();
+	HASH_SEQ_STATUS all;
+	MergedSegment *m;
+	Numbered   *numbered;
+	int			n = 0;
+
+	strlcpy(plan->label, snapshots[0].label, sizeof(plan->label));
+	for (int i = 0; i < count; i++)
+		merge(merged, &snapshots[i], ages[i], i == 0);
+	numbered = palloc_extended(Max(hash_get_num_entries(merged), 1) * sizeof(Numbered),
+							   MCXT_ALLOC_HUGE);
+	hash_seq_init(&all, merged);
+	while ((m = hash_seq_search(&all)) != NULL)
+		numbered[n++] = (Numbered) {&m->segment, m->number, m->heat};
+	qsort(numbered, n, sizeof(Numbered), compare_numbered);
+	for (int i = 0; i < n; i++)
+		add_segment(plan, numbered[i].segment, numbered[i].number);
 	return plan;
 }

@@ -49,6 +49,14 @@ segment_has_buffers(const struct sf_segment *segment)
 /* Plans a restore of that snapshot; NULL when the options specify whole relations only. */
 extern RestorePlan *job_plan(const char *snapshot, const JobOptions *options);
 
+/*
+ * Plans a restore of the first snapshot with the blocks of the others, which come from the same
+ * server.  `ages` has how many of them are newer than each: a segment's heat is halved with each,
+ * so that what several have comes before what one has.
+ */
+extern RestorePlan *job_plan_merged(const ResidencySnapshot *snapshots, const int *ages,
+									int count);
+
 /* raises the error for a segment number that the snapshot does not have */
 extern void report_no_segment(const ResidencySnapshot *snapshot, int number)
 	__attribute__((noreturn));

@@ -63,6 +63,7 @@ unlike(logged(), qr/has no usable snapshot of its own/, 'which is its own');
 is($node->safe_psql('postgres', 'SELECT state, restore_job FROM residency_worker'), 'waiting|1', 'the view has the job');
 
 # --- after a crash, in recovery
+$node->safe_psql('postgres', 'CREATE TABLE replayed (a int); INSERT INTO replayed SELECT * FROM generate_series(1, 1000000)');
 start_cold('immediate');
 is(restored(), 'done||t', 'after a crash it restores the same');
 cmp_ok(there($node, 'large'), '>=', 0.95 * BLOCKS, 'the table is there again');
@@ -74,7 +75,7 @@ is(generations(), '1', 'nothing was saved meanwhile');
 # --- shared buffers, too
 start_cold('fast', "pg_residency.autorestore = both\n");
 is(restored(), 'done||t', 'shared buffers are restored');
-is($node->safe_psql('postgres', 'SELECT buffers_wanted > 0 AND buffers_resident >= 0.9 * buffers_wanted FROM residency_jobs WHERE job = (SELECT restore_job FROM residency_worker)'), 't', 'as they were');
+is($node->safe_psql('postgres', 'SELECT buffers_wanted > 0, buffers_wanted - buffers_resident < 200 FROM residency_jobs WHERE job = (SELECT restore_job FROM residency_worker)'), 't|t', 'as they were') or diag($node->safe_psql('postgres', 'SELECT * FROM residency_jobs'));
 start_cold('fast', "shared_preload_libraries = 'pg_prewarm, pg_residency'\n");
 is(restored(), 'done||t', 'beside autoprewarm');
 like(logged(), qr/restoring the page cache only: autoprewarm fills shared buffers/, 'only the page cache');
@@ -140,6 +141,18 @@ like(logged(), qr/restoring snapshot "autosave\@$own"/, 'else its own');
 change_file($own, sub { substr(${ $_[0] }, 8, 4) = pack('V', 99) });
 start_cold('fast');
 like(logged(), qr/skipped snapshot "autosave\@$own": damaged: unsupported format version/, 'a file of a newer format is skipped with a line');
+
+# --- what several have comes first, what one has is not lost
+$node->safe_psql('postgres', wide_table('hot', 500) . "CHECKPOINT; SELECT count(filler) FROM large; SELECT residency_snapshot('autosave', 9, true);
+	SELECT residency_evict('large'); SELECT count(filler) FROM hot; SELECT residency_snapshot('autosave', 9)");
+is($node->safe_psql('postgres', "SELECT thin FROM residency_snapshots() WHERE name = 'autosave' ORDER BY generation DESC LIMIT 1"), 't', 'a quiet night has left the hot table');
+start_cold('fast');
+is(restored(), 'done||t', 'two generations are restored together');
+like(logged(), qr/restoring snapshot "autosave\@\d+" and 1 other by job/, 'the fuller one and the other');
+cmp_ok(there($node, 'large'), '>=', 0.95 * BLOCKS, 'all that one of them has');
+is($node->safe_psql('postgres', "SELECT string_agg(c.relname, ',' ORDER BY s.n) FROM residency_worker w, residency_job_segments(w.restore_job) WITH ORDINALITY
+	AS s(segment_no, wanted, resident, loaded, extra, over_budget, gone, failed, reason, tablespace, database, relfilenumber, fork, segment, done, n), pg_class c
+	WHERE c.relfilenode = s.relfilenumber AND s.fork = 'main' AND c.relname IN ('hot', 'large')"), 'hot,large', 'beginning with what both have');
 
 # --- by name, and off
 $node->safe_psql('postgres', "SELECT residency_snapshot('morning')");
