@@ -96,6 +96,7 @@ $node->poll_query_until('postgres', "SELECT state = 'waiting' AND next_save_at I
 $node->stop('immediate');
 $node->start;
 is(generations(), $before, 'nor at an immediate one');
+$node->poll_query_until('postgres', "SELECT state = 'waiting' FROM residency_worker") or die 'not restored';
 $node->restart;
 isnt(generations(), $before, '0 saves at a shutdown');
 
