@@ -61,7 +61,7 @@ SELECT job, snapshot, generation, state, wanted, settled, loaded, extra, over_bu
        coalesce(extract(epoch FROM coalesce(held_since, finished_at, clock_timestamp()) - started_at), 0)::float8 AS seconds,
        coalesce(extract(epoch FROM clock_timestamp() - started_at), 0)::float8 AS elapsed,
        extract(epoch FROM hold_until)::float8 AS hold_until, extract(epoch FROM held_since)::float8 AS held_since,
-       reclaimed, brought_back, reclaim_rate, mapped_bytes
+       reclaimed, brought_back, reclaim_rate, mapped_bytes, unattended
 FROM @extschema@.residency_jobs
 """
 _BUDGET = """
@@ -288,6 +288,8 @@ def _find(session: Session, options: Options) -> Tuple[Optional[Row], Optional[R
             _residency_snapshot.require_newer(snapshot, options.max_age)
     running = session.row(_JOBS + " WHERE state = ANY (%s)", ([*RUNNING, _hold.HOLDING],))
     if running is not None and running["state"] != _hold.HOLDING and _job_label(running) != _label(snapshot):
+        if running["unattended"]:
+            return snapshot, None  # the server ends its own for one that somebody asks for
         raise ResidencyError(
             "Job %d is restoring %s, and a cluster runs one job at a time: wait for it, or stop it with"
             " SELECT residency_cancel(%d)." % (running["job"], _job_label(running), running["job"])

@@ -119,7 +119,7 @@ def test_what_a_run_would_refuse(fleet, cluster):
         for mode in ("--check", "-v"):
             output, status = fleet.command("pgfleet.cache.cold_test", mode)
             assert status != 0 and (
-                "On db1 no restart would leave shared_buffers cold, because of autoprewarm (set pg_prewarm.autoprewarm to off)." in " ".join(output.split())
+                "On db1 no restart would leave the caches cold, because of autoprewarm (set pg_prewarm.autoprewarm to off)." in " ".join(output.split())
             ), output
         assert cluster.sql("SELECT pg_postmaster_start_time()") == started
     finally:

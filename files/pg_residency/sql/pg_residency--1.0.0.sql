@@ -90,7 +90,8 @@ CREATE FUNCTION residency_job_list(
     OUT gone bigint, OUT failed bigint, OUT budget_bytes bigint, OUT rate_bytes bigint, OUT time_limit int,
     OUT buffers_wanted bigint, OUT buffers_resident bigint, OUT buffers_loaded bigint, OUT message text, OUT settled bigint,
     OUT io_class text, OUT scheduler text, OUT window_bytes bigint, OUT hold_until timestamptz, OUT held_since timestamptz,
-    OUT counted_at timestamptz, OUT reclaimed bigint, OUT brought_back bigint, OUT reclaim_rate bigint, OUT mapped_bytes bigint)
+    OUT counted_at timestamptz, OUT reclaimed bigint, OUT brought_back bigint, OUT reclaim_rate bigint, OUT mapped_bytes bigint,
+    OUT unattended boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
 COMMENT ON FUNCTION residency_job_list() IS 'the rows of view residency_jobs';
@@ -218,7 +219,8 @@ CREATE VIEW @extschema@.residency_jobs AS
 SELECT j.job, j.snapshot, j.generation, j.state, j.pid, j.started_at, j.finished_at, j.segments, j.segments_done, j.wanted,
        j.resident, j.loaded, j.extra, j.over_budget, j.gone, j.failed, j.budget_bytes, j.rate_bytes, j.message, j.time_limit,
        j.buffers_wanted, j.buffers_resident, j.buffers_loaded, j.settled, j.io_class, j.scheduler, j.window_bytes,
-       j.hold_until, j.held_since, j.counted_at, j.reclaimed, j.brought_back, j.reclaim_rate, j.mapped_bytes
+       j.hold_until, j.held_since, j.counted_at, j.reclaimed, j.brought_back, j.reclaim_rate, j.mapped_bytes,
+       j.unattended
 FROM @extschema@.residency_job_list() j
 $view$, '@extschema@', schema);
     EXECUTE pg_catalog.replace($view$

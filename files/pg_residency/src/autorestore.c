@@ -183,6 +183,7 @@ job_settings(void)
 {
 	JobSettings settings = default_settings;
 
+	settings.unattended = true;
 	settings.rate = (int64) setting_rate * 1024;
 	settings.budget = (int64) setting_budget * 1024 * 1024;
 	settings.max_io_pressure = setting_max_io_pressure;

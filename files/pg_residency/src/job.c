@@ -27,6 +27,7 @@
 
 #define TERMINATED "the worker was terminated, for example by a server shutdown"
 #define CANCELED "canceled by residency_cancel()"
+#define GAVE_WAY "ended for a restore that somebody asked for, or canceled by residency_cancel()"
 #define REMOVED "the file of the job was removed"
 
 /* --- ending --- */
@@ -36,6 +37,12 @@ end_job(Run *run, JobState state, const char *message)
 {
 	run->job.state = state;
 	strlcpy(run->job.message, message, sizeof(run->job.message));
+}
+
+static void
+cancel_job(Run *run)
+{
+	end_job(run, JOB_CANCELED, run->job.settings.unattended ? GAVE_WAY : CANCELED);
 }
 
 /* notes for residency_jobs what the job uses of the host */
@@ -73,7 +80,7 @@ run_wait(void *arg, long microseconds)
 	if (ProcDiePending)
 		end_job(run, JOB_INTERRUPTED, TERMINATED);
 	else if (QueryCancelPending)
-		end_job(run, JOB_CANCELED, CANCELED);
+		cancel_job(run);
 	else if (run->deadline != 0 && now >= run->deadline)
 		end_job(run, JOB_CANCELED,
 				psprintf("the time limit of %d s was reached", run->job.settings.time_limit));
@@ -243,7 +250,7 @@ record_error(Run *run)
 	if (!job_exists(run->job.job))
 		proc_exit(0);
 	if (QueryCancelPending || geterrcode() == ERRCODE_QUERY_CANCELED)
-		end_job(run, JOB_CANCELED, CANCELED);
+		cancel_job(run);
 	else if (geterrcode() == ERRCODE_OUT_OF_MEMORY)
 		end_job(run, JOB_FAILED, "out of memory");
 	else

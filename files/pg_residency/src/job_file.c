@@ -30,7 +30,7 @@
 #define ANSWER_PREFIX "pgsql_tmp.buffers."
 
 #define JOB_MAGIC 0x4a525042
-#define JOB_VERSION 4			/* of the structs in the file */
+#define JOB_VERSION 5			/* of the structs in the file */
 
 typedef struct RecordHead
 {

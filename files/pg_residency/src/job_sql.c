@@ -54,7 +54,7 @@ residency_cancel(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(true);
 }
 
-#define JOB_COLUMNS 34
+#define JOB_COLUMNS 35
 
 /* what the host has reclaimed of it, from the beginning of the hold to the last count */
 static int64
@@ -134,8 +134,9 @@ job_values(const Job *job, Datum *values, bool *nulls)
 	values[31] = Int64GetDatum(job->brought_back);
 	values[32] = Int64GetDatum(bytes_a_minute(job));
 	values[33] = Int64GetDatum(job->mapped_bytes);
+	values[34] = BoolGetDatum(job->settings.unattended);
 	nulls[28] = job->held_since == 0;
-	for (int i = 29; i < JOB_COLUMNS; i++)
+	for (int i = 29; i <= 33; i++)
 		nulls[i] = job->counted_at == 0;
 }
 

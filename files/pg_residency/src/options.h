@@ -23,6 +23,7 @@ typedef struct JobSettings
 	bool		shared_buffers; /* refill them too */
 	TimestampTz hold_until;		/* 0: the job ends when it has restored */
 	int32		hold_interval;	/* between two counts */
+	bool		unattended;		/* nobody asked for it: it ends for a job that somebody asks for */
 } JobSettings;
 
 typedef struct JobOptions

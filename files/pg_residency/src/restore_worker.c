@@ -7,6 +7,7 @@
  */
 #include "restore_worker.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include "miscadmin.h"
@@ -29,6 +30,25 @@ pg_residency_restore_main(Datum number)
 	listen_to_signals();
 	job_run(DatumGetInt32(number));
 	proc_exit(0);
+}
+
+/* The restore of the server's start ends for a job that somebody asks for, when it has begun. */
+static void
+end_unattended_job(void)
+{
+	int64		until = patience_until(START_PATIENCE);
+	ListCell   *cell;
+	Job			job;
+
+	foreach(cell, job_numbers())
+		while (job_try_read(lfirst_int(cell), &job) && job.settings.unattended &&
+			   job_has_begun(&job) && !patience_is_over(until))
+		{
+			if (kill(job.pid, SIGINT) != 0)
+				break;
+			sleep_or_wake(20000, compat_wait_event("ResidencyStart"));
+			CHECK_FOR_INTERRUPTS();
+		}
 }
 
 static void
@@ -143,6 +163,7 @@ start(const RestorePlan *plan, const JobSettings *settings, int lock)
 {
 	Starting	starting = {.job.settings = *settings};
 
+	end_unattended_job();
 	refuse_second_job();
 	starting.oldest = job_tidy();
 	PG_ENSURE_ERROR_CLEANUP(abandon_start, PointerGetDatum(&starting));

@@ -10,9 +10,9 @@
 
 /*
  * Creates a job for the plan, starts its worker and waits until it runs the job.  Returns the job's
- * number.  Raises an error when another job is alive or no background worker slot is free, and then
- * there is no such job.  If the session is canceled after the job has begun, the job is ended and
- * remembered.
+ * number.  A job that nobody asked for is ended.  Raises an error when another one is alive or no
+ * background worker slot is free, and then there is no such job.  If the session is canceled after
+ * the job has begun, the job is ended and remembered.
  */
 extern int	job_start(const RestorePlan *plan, const JobSettings *settings);
 

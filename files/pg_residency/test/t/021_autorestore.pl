@@ -154,8 +154,15 @@ is($node->safe_psql('postgres', "SELECT string_agg(c.relname, ',' ORDER BY s.n) 
 	AS s(segment_no, wanted, resident, loaded, extra, over_budget, gone, failed, reason, tablespace, database, relfilenumber, fork, segment, done, n), pg_class c
 	WHERE c.relfilenode = s.relfilenumber AND s.fork = 'main' AND c.relname IN ('hot', 'large')"), 'hot,large', 'beginning with what both have');
 
+# --- a restore that somebody asks for takes its place
+$node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('morning')");
+start_cold('fast', "pg_residency.rate = 256kB\n");
+$node->poll_query_until('postgres', "SELECT state = 'running' FROM residency_jobs WHERE job = (SELECT restore_job FROM residency_worker)") or die 'it does not restore';
+is(job($node, restore($node, 'morning'), 'state, unattended'), 'done|f', 'a restore by hand is not refused');
+like(restored(), qr/^canceled\|ended for a restore that somebody asked for/, 'that of the start has ended for it');
+$node->append_conf('postgresql.conf', "pg_residency.rate = 0\n");
+
 # --- by name, and off
-$node->safe_psql('postgres', "SELECT residency_snapshot('morning')");
 start_cold('fast', "pg_residency.autorestore_snapshot = 'morning'\n");
 is(restored(), 'done||t', 'another snapshot is restored by its name');
 is($node->safe_psql('postgres', 'SELECT snapshot FROM residency_jobs WHERE job = (SELECT restore_job FROM residency_worker)'), 'morning', 'that one');

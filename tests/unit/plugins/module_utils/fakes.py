@@ -133,6 +133,7 @@ def job_row(job=7, **changed):
         "job": job, "snapshot": "warm", "generation": 3, "state": "done", "loaded": 100, "extra": 2, "over_budget": 0, "failed": 0,
         "budget_bytes": 1024**3, "message": None, "io_class": "idle", "scheduler": "mq-deadline", "window_bytes": 524288, "started": 1000.0,
         "seconds": 2.0, "elapsed": 44.0, "hold_until": None, "held_since": None, "reclaimed": None, "brought_back": None, "reclaim_rate": None,
+        "unattended": False,
         "mapped_bytes": None, "wanted": 400, "settled": 400, "rate_bytes": None, "time_limit": None, "buffers_wanted": None,
         "buffers_resident": None, "buffers_loaded": None,
     }

@@ -192,6 +192,14 @@ def test_older_generation_is_another_snapshot():
         restore(session)
 
 
+def test_the_restore_of_a_start_ends_for_one_that_is_asked_for():
+    """The server ends it: the module starts its own."""
+    own = job_row(state="running", snapshot="autosave", generation=2, job=6, unattended=True)
+    session = server(jobs=[[own], [job_row()]], segments=[[segment_row(1, 400)], [segment_row(1, 400, resident=400)]])
+    assert restore(session)["job"] == 7
+    assert started_with(session)[0] == "warm@3"
+
+
 def test_named_job_brings_its_own_generation():
     session = server(jobs=[job_row(generation=2)], segments=[segment_row(1, 400, resident=400)])
     assert restore(session, job=7)["snapshot"] == "warm@2"
