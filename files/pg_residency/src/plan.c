@@ -131,7 +131,10 @@ add_blocks(struct sf_segment *segment, const struct sf_segment *other, const cha
 {
 	uint8	   *maps[SF_LAYERS];
 	uint8	   *add = palloc(pc_map_bytes(other->blocks));
-	uint8	   *raw = palloc(sf_segment_bound(segment->blocks));
+	/* as a snapshot file of one segment, from which it is read again */
+	uint8	   *file = palloc(SF_HEADER_BYTES + sf_segment_bound(segment->blocks));
+	struct sf_header header = {.segment_blocks = RELSEG_SIZE};
+	size_t		at = 0;
 	bool		damaged = sf_read_map(other, add) != NULL;
 
 	for (int l = 0; l < SF_LAYERS; l++)
@@ -146,12 +149,12 @@ add_blocks(struct sf_segment *segment, const struct sf_segment *other, const cha
 	for (uint32 b = pc_next(add, other->blocks, 0, true);
 		 b < Min(other->blocks, segment->blocks); b = pc_next(add, other->blocks, b + 1, true))
 		pc_set(maps[SF_PAGE_CACHE], b);
-	segment->raw_size = sf_write_segment(segment, maps, raw);
-	segment->raw = memcpy(palloc(segment->raw_size), raw, segment->raw_size);
+	header.body_size = sf_write_segment(segment, maps, file + SF_HEADER_BYTES);
+	if (!sf_next_segment(repalloc(file, SF_HEADER_BYTES + header.body_size), &header, &at, segment))
+		elog(ERROR, "could not read a merged segment");
 	for (int l = 0; l < SF_LAYERS; l++)
 		pfree(maps[l]);
 	pfree(add);
-	pfree(raw);
 }
 
 static void

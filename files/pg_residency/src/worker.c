@@ -334,6 +334,11 @@ pg_residency_worker_main(Datum unused)
 	{
 		int64		now = monotonic_milliseconds();
 
+		if (!survived && !autorestore_runs(state.restore_job))
+		{
+			autorestore_survived();
+			survived = true;
+		}
 		if (!is_settled(&state))
 		{
 			wait_until(&state,
@@ -341,9 +346,6 @@ pg_residency_worker_main(Datum unused)
 					   LOOK_AGAIN);
 			continue;
 		}
-		if (!survived)
-			autorestore_survived();
-		survived = true;
 		if (last < 0)
 			last = now;
 		if (delay(&state) < 0)
@@ -362,10 +364,12 @@ pg_residency_worker_main(Datum unused)
 		}
 	}
 	/* the clients are gone, and no worker is started any more that could ask for names */
-	if (!is_settled(&state))
-		ereport(LOG, (errmsg("saved no snapshot: the caches were not restored yet")));
-	else if (setting_autosave != AUTOSAVE_OFF)
+	if (setting_autosave == AUTOSAVE_OFF)
+		;
+	else if (is_settled(&state))
 		save(&state, NAMES_KNOWN);
+	else
+		ereport(LOG, (errmsg("saved no snapshot: the caches were not restored yet")));
 	if (!survived)
 		autorestore_survived();
 	proc_exit(0);
@@ -380,6 +384,9 @@ _PG_init(void)
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 	define_settings();
+	/* pg_upgrade starts servers for its own work */
+	if (IsBinaryUpgrade)
+		return;
 	former_request_hook = shmem_request_hook;
 	shmem_request_hook = request_memory;
 	former_startup_hook = shmem_startup_hook;

@@ -13,7 +13,7 @@ use Test::More;
 use constant BLOCKS => 12000;
 
 my $node = PostgreSQL::Test::Cluster->new('autorestore');
-$node->init;
+$node->init(allows_streaming => 1);
 $node->append_conf('postgresql.conf', "shared_buffers = 16MB\nautovacuum = off\nmax_wal_size = 4GB\nshared_preload_libraries = 'pg_residency'\npg_residency.autosave = 0\n");
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION pg_residency; ' . wide_table('large', BLOCKS));
@@ -144,15 +144,16 @@ like(logged(), qr/skipped snapshot "autosave\@$own": damaged: unsupported format
 
 # --- what several have comes first, what one has is not lost
 $node->safe_psql('postgres', wide_table('hot', 500) . "CHECKPOINT; SELECT count(filler) FROM large; SELECT residency_snapshot('autosave', 9, true);
-	SELECT residency_evict('large'); SELECT count(filler) FROM hot; SELECT residency_snapshot('autosave', 9)");
+	SELECT residency_evict('large'); SELECT count(filler) FROM hot; SELECT residency_snapshot('autosave', 9);
+	SELECT count(filler) FROM unlogged; SELECT residency_snapshot('autosave', 9)");
 is($node->safe_psql('postgres', "SELECT thin FROM residency_snapshots() WHERE name = 'autosave' ORDER BY generation DESC LIMIT 1"), 't', 'a quiet night has left the hot table');
 start_cold('fast');
-is(restored(), 'done||t', 'two generations are restored together');
-like(logged(), qr/restoring snapshot "autosave\@\d+" and 1 other by job/, 'the fuller one and the other');
+is(restored(), 'done||t', 'three generations are restored together');
+like(logged(), qr/restoring snapshot "autosave\@\d+" and 2 others by job/, 'the fuller one and the others');
 cmp_ok(there($node, 'large'), '>=', 0.95 * BLOCKS, 'all that one of them has');
 is($node->safe_psql('postgres', "SELECT string_agg(c.relname, ',' ORDER BY s.n) FROM residency_worker w, residency_job_segments(w.restore_job) WITH ORDINALITY
 	AS s(segment_no, wanted, resident, loaded, extra, over_budget, gone, failed, reason, tablespace, database, relfilenumber, fork, segment, done, n), pg_class c
-	WHERE c.relfilenode = s.relfilenumber AND s.fork = 'main' AND c.relname IN ('hot', 'large')"), 'hot,large', 'beginning with what both have');
+	WHERE c.relfilenode = s.relfilenumber AND s.fork = 'main' AND c.relname IN ('hot', 'large')"), 'hot,large', 'beginning with what all have');
 
 # --- a restore that somebody asks for takes its place
 $node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('morning')");
@@ -175,6 +176,31 @@ like($log, qr/invalid value for parameter "pg_residency.budget": "many"/, 'and a
 start_cold('fast', "pg_residency.autorestore_snapshot = ''\npg_residency.budget = 0\npg_residency.autorestore = off\n");
 is(restored(), '', 'off restores nothing');
 cmp_ok(cached($node, 'large'), '<', 0.5 * BLOCKS, 'the table stays where it is');
+
+# --- on a standby, and through its promotion
+$node->append_conf('postgresql.conf', "pg_residency.autorestore = page_cache\npg_residency.rate = 0\n");
+$node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('autosave', 9, true)");
+$node->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'backup', has_streaming => 1);
+$standby->append_conf('postgresql.conf', "pg_residency.rate = 16MB\npg_residency.autosave = 0\n");
+my ($copied) = $file{large} =~ m{/(base/.*)};
+system('sync', $standby->data_dir . "/$copied") == 0 or die;
+system('dd', 'if=' . $standby->data_dir . "/$copied", 'iflag=nocache', 'count=0', 'status=none') == 0 or die;
+$standby->start;
+$standby->poll_query_until('postgres', "SELECT state = 'restoring' FROM residency_worker") or die 'the standby does not restore';
+$standby->promote;
+is($standby->safe_psql('postgres', 'SELECT state FROM residency_jobs WHERE job = (SELECT restore_job FROM residency_worker)'), 'running', 'a standby restores, and goes on when it is promoted');
+$standby->poll_query_until('postgres', "SELECT state = 'waiting' FROM residency_worker") or die 'it does not end';
+is($standby->safe_psql('postgres', 'SELECT state, message, settled = wanted FROM residency_jobs WHERE job = (SELECT restore_job FROM residency_worker)'), 'done||t', 'to its end');
+$standby->restart;
+is($standby->safe_psql('postgres', "SELECT timeline, in_recovery FROM residency_snapshots() WHERE name = 'autosave' ORDER BY generation DESC LIMIT 1"), '2|f', 'what it saves then is of the new timeline');
+$standby->stop;
 $node->stop;
+
+# --- without a postmaster, and for pg_upgrade
+my $out = '';
+IPC::Run::run([ 'postgres', '--single', '-D', $node->data_dir, 'postgres' ], '<', \'SELECT 1;', '>', \$out, '2>&1') or die $out;
+like($out, qr/\?column\? = "1"/, 'a server in single-user mode starts');
 
 done_testing();
