@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "access/xlogrecovery.h"
 #include "lib/stringinfo.h"
@@ -38,6 +39,7 @@ typedef struct Writer
 	StringInfoData buffer;
 	BufferSet  *buffers;		/* the contents of shared buffers at the beginning */
 	uint8	   *maps[SF_LAYERS];	/* space for the maps of a segment */
+	enum pc_trust trust;
 } Writer;
 
 /* --- what is known of the generations of a name --- */
@@ -194,9 +196,8 @@ snapshot_segment(const SegmentId *id, const char *path, int fd, uint32 blocks, b
 		return 0;
 	if (blocks == 0)
 		return 0;
-	/* not PC_CACHESTAT: a block that is still being read, or whose read failed, is not saved */
-	rc = pc_survey(fd, blocks, BLCKSZ, cachestat ? PC_CACHESTAT_COLD : PC_MINCORE,
-				   w->maps[SF_PAGE_CACHE], &resident);
+	rc = pc_survey(fd, blocks, BLCKSZ, cachestat ? w->trust : PC_MINCORE, w->maps[SF_PAGE_CACHE],
+				   &resident);
 	if (rc != 0)
 		return rc;
 	w->header.blocks += blocks;
@@ -308,7 +309,12 @@ take(Generation *g, int keep, bool force, NamesScope scope, const char *path, co
 	const Generation *former = NULL;
 	int			n;
 	int			measure = 0;
-	Writer		w = {.path = path};
+	/*
+	 * For whoever asks for a snapshot, a block that is still being read, or whose read failed, is
+	 * not saved; for the worker, which saves every few minutes, a quarter of the CPU time counts.
+	 */
+	Writer		w = {.path = path,
+					 .trust = IsTransactionState() ? PC_CACHESTAT_COLD : PC_CACHESTAT};
 	uint8		header[SF_HEADER_BYTES] = {0};
 
 	known = know_generations(g->name, list, count, &n);
