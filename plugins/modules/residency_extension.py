@@ -52,7 +52,8 @@ options:
     default: []
   preload:
     description:
-      - With O(state=present), add the library to C(shared_preload_libraries) with C(ALTER SYSTEM). PostgreSQL then needs a restart.
+      - With O(state=present), add the library to C(shared_preload_libraries) with C(ALTER SYSTEM). PostgreSQL then needs a restart, after which it
+        saves what both caches hold by itself, and restores the page cache when it starts.
     type: bool
     default: false
   purge:

@@ -15,7 +15,8 @@ description:
     what is resident afterwards. Resident means in the operating system's page cache or in C(shared_buffers).
   - Fails if less than O(min_residency) is resident or more than O(max_gone) is gone, and names the coldest relations.
   - The job runs in a background worker of PostgreSQL. It needs no connection, and stops after O(wait_timeout) at the latest.
-  - A running job that restores the same is waited for. A running job that restores something else, or with other options, is an error, unless the server has started it by itself: that is ended.
+  - A running job that restores the same is waited for. A running job that restores something else, or with other options, is an error. One that the
+    server has started by itself, when it started (C(pg_residency.autorestore)), is ended.
   - O(relations) and O(databases) select the part of the snapshot that is restored and counted, and its order. They match
     the names that M(pgfleet.cache.residency_snapshot) saves with a snapshot.
   - While waiting, the module prints a line per host every 10 % or 30 seconds, unless the task is asynchronous.

@@ -36,7 +36,7 @@
 #define WORKER_SNAPSHOT "autosave"
 
 /* seconds until the postmaster starts a worker again that has ended with an error */
-#define RESTART_AFTER 10
+#define RESTART_AFTER 5
 
 /* the longest time between two attempts after failures, unless the interval is longer; seconds */
 #define LONGEST_DELAY 3600
