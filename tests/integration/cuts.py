@@ -30,7 +30,7 @@ SNAPSHOT = "restart"
 BLOCK = 8192
 LIMIT = 300  # seconds of a run: one that takes longer hangs
 ORPHANS = 30  # seconds for what a cut run's workers have begun
-STUCK = 5  # seconds after which it is certain that nobody wakes a worker
+AGAIN = 20  # seconds until Ctrl-C is pressed once more: Ansible may wait for the lock of its queue, which a worker had that the first one has killed
 
 # Names of tasks where a cut is hard to bear. They are in the user's own files, so they stay when the role changes.
 STOP, EVICT, START = "Stop it", "Empty its page cache", "Start it"
@@ -198,7 +198,13 @@ class Cut:
                 stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=env, start_new_session=True,
             )
             watched = self.hangs = False
+            pressed = None
             while controller.poll() is None:
+                if environment.get("CUT_SIGNAL") == "INT" and (watched or b"\ncut " in _read(log)):
+                    pressed = pressed or time.monotonic()
+                    if time.monotonic() - pressed > AGAIN:
+                        pressed = time.monotonic()
+                        _send(controller, "INT")
                 if watch is not None and not watched and watch():
                     watched = True
                     _send(controller, environment.get("CUT_SIGNAL", "KILL"))
@@ -219,18 +225,10 @@ class Cut:
     def _wait_for_orphans(self, name):
         """What the cut run has begun goes on without its controller. Nobody types the next command faster than that."""
         mark = ("CUT_RUN=%s.%d" % (self.directory, self._runs)).encode()
-        until, stuck_since = time.monotonic() + ORPHANS, None
+        until = time.monotonic() + ORPHANS
         while True:
             left = [process for process in _processes() if mark in _read("/proc/%s/environ" % process).split(b"\0") and not _stays(process)]
             if not left:
-                return
-            if not all(map(_is_stuck, left)):
-                stuck_since = None
-            elif stuck_since is None:
-                stuck_since = time.monotonic()
-            elif time.monotonic() - stuck_since > STUCK:
-                for process in left:
-                    os.kill(int(process), signal.SIGKILL)
                 return
             assert time.monotonic() < until, "%s: still at work: %s" % (name, [_read("/proc/%s/cmdline" % one) for one in left])
             time.sleep(0.1)
@@ -357,11 +355,6 @@ def _read(path):
 def _stays(process):
     """A server that the run has started is to stay, and who holds a pause stays for its time. Both have its environment."""
     return _read("/proc/%s/comm" % process).strip() == b"postgres" or _holds_a_pause(process)
-
-
-def _is_stuck(process):
-    """A worker of Ansible that waits for the lock of its queue. When nobody else is left, who had it was killed: it does nothing any more."""
-    return b"ansible_playbook.py" in _read("/proc/%s/cmdline" % process) and _read("/proc/%s/wchan" % process).startswith(b"futex")
 
 
 def _holds_a_pause(process):
