@@ -107,9 +107,9 @@ def test_check_mode(fleet, cluster):
 
 
 def test_what_a_run_would_refuse(fleet, cluster):
-    """Check mode says it, too: the extension is not in that database, or the server loads shared_buffers by itself."""
+    """Check mode says it, too: the extension is not in that database, or the server loads its caches by itself."""
     cluster.sql("CREATE DATABASE plain")
-    cluster.sql("ALTER SYSTEM SET shared_preload_libraries = pg_prewarm")
+    cluster.sql("ALTER SYSTEM SET shared_preload_libraries = pg_prewarm, pg_residency")
     try:
         output, status = fleet.command("pgfleet.cache.cold_test", "--check", "-e", "pgfleet_login_db=plain")
         assert status != 0 and "db1 has no extension pg_residency in database plain: run the playbook" in " ".join(output.split()), output
@@ -119,7 +119,8 @@ def test_what_a_run_would_refuse(fleet, cluster):
         for mode in ("--check", "-v"):
             output, status = fleet.command("pgfleet.cache.cold_test", mode)
             assert status != 0 and (
-                "On db1 no restart would leave the caches cold, because of autoprewarm (set pg_prewarm.autoprewarm to off)." in " ".join(output.split())
+                "On db1 no restart would leave the caches cold, because of autoprewarm (set pg_prewarm.autoprewarm to off) and pg_residency"
+                " (set pg_residency.autorestore to off)." in " ".join(output.split())
             ), output
         assert cluster.sql("SELECT pg_postmaster_start_time()") == started
     finally:
@@ -127,6 +128,7 @@ def test_what_a_run_would_refuse(fleet, cluster):
         cluster.sql("DROP DATABASE plain")
         cluster.stop()
         cluster.start()
+        cluster.sql("SELECT residency_drop_snapshot('autosave')")
 
 
 def test_whoever_is_connected_is_not_cut_off(fleet, cluster):

@@ -223,16 +223,17 @@ autorestore_start(const char *own)
 {
 	bool		is_own = *setting_autorestore_snapshot == '\0';
 	const char *name = is_own ? own : setting_autorestore_snapshot;
-	Here		here = find_here();
 	JobSettings settings;
 	RestorePlan *plan;
 	Generation	wanted;
 	Chosen		chosen;
-	int			died = deaths();
+	Here		here;
+	int			died;
 	int			job;
 
 	if (setting_autorestore == AUTORESTORE_OFF)
 		return 0;
+	here = find_here();
 	parse_name(name, &wanted, true);
 	chosen = choose(&wanted, is_own, &here);
 	if (chosen.count == 0)
@@ -242,6 +243,7 @@ autorestore_start(const char *own)
 			ereport(LOG, (errmsg("restoring nothing: there is no usable snapshot \"%s\"", name)));
 		return 0;
 	}
+	died = deaths();
 	if (died >= MOST_DEATHS)
 	{
 		ereport(LOG,

@@ -6,9 +6,9 @@
 #include <signal.h>
 #include <time.h>
 
-#include "compat.h"
 #include "access/xlog.h"
 #include "access/xlogrecovery.h"
+#include "compat.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"

@@ -547,10 +547,11 @@ ask_workers(Gathering *g, const NamesTask *tasks, int count, int most, Asked *as
 
 /* collects the names of the databases; the caller holds LOCK_NAMES */
 static void
-gather_all(Gathering *g, const Oid *databases, int count)
+gather_all(Gathering *g, const List *databases)
 {
 	StringInfoData here;
-	NamesTask  *tasks = palloc(Max(count, 1) * sizeof(NamesTask));
+	NamesTask  *tasks = palloc(Max(list_length(databases), 1) * sizeof(NamesTask));
+	ListCell   *cell;
 	int			ntasks = 0;
 	bool		shared = false;
 	/* the others are for parallel queries, and other extensions */
@@ -559,11 +560,11 @@ gather_all(Gathering *g, const Oid *databases, int count)
 
 	remove_leftovers();
 	initStringInfo(&here);
-	for (int i = 0; i < count; i++)
+	foreach(cell, databases)
 	{
-		NamesTask task = {.database = databases[i],
+		NamesTask task = {.database = lfirst_oid(cell),
 						  .asker = MyProcPid,
-						  .with_shared = !OidIsValid(databases[i])};
+						  .with_shared = !OidIsValid(lfirst_oid(cell))};
 		const char *problem;
 		char	   *name = "";
 
@@ -597,7 +598,7 @@ gather_all(Gathering *g, const Oid *databases, int count)
 }
 
 void
-names_gather(Gathering *g, const Oid *databases, int count)
+names_gather(Gathering *g, const List *databases)
 {
 	int			lock = residency_lock(LOCK_NAMES, 0, GATHER_PATIENCE);
 
@@ -608,7 +609,7 @@ names_gather(Gathering *g, const Oid *databases, int count)
 				 errhint("Try again when that session has finished.")));
 	PG_TRY();
 	{
-		gather_all(g, databases, count);
+		gather_all(g, databases);
 	}
 	PG_FINALLY();
 	{
@@ -618,11 +619,11 @@ names_gather(Gathering *g, const Oid *databases, int count)
 }
 
 Names *
-names_now(const Oid *databases, int count)
+names_now(const List *databases)
 {
 	Gathering	g = {0};
 
 	initStringInfo(&g.body);
-	names_gather(&g, databases, count);
+	names_gather(&g, databases);
 	return names_parse(g.body.data, g.body.len);
 }

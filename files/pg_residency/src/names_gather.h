@@ -10,6 +10,7 @@
 
 #include "postgres.h"
 
+#include "nodes/pg_list.h"
 #include "postmaster/bgworker.h"
 #include "utils/hsearch.h"
 
@@ -38,13 +39,13 @@ typedef struct FileOf
  * Collects the names of these databases (InvalidOid: the shared catalogs).  Only one process of a
  * cluster at a time occupies background worker slots for this; the others wait.
  */
-extern void names_gather(Gathering *g, const Oid *databases, int count);
+extern void names_gather(Gathering *g, const List *databases);
 
 /* Starts a worker with that argument; NULL when no slot became free within `patience`. */
 extern BackgroundWorkerHandle *names_start_worker(const char *function, const char *what,
 												  const void *task, size_t size, int patience);
 
 /* The current names of these databases (InvalidOid: the shared catalogs). */
-extern Names *names_now(const Oid *databases, int count);
+extern Names *names_now(const List *databases);
 
 #endif

@@ -22,44 +22,15 @@ typedef struct SnapshotTask
 
 PGDLLEXPORT void pg_residency_snapshot_names_main(Datum unused);
 
-/* the databases of a snapshot, InvalidOid for the shared catalogs */
-typedef struct Databases
-{
-	Oid		   *list;
-	int			count;
-	int			room;
-} Databases;
-
-static bool
-has_database(const Databases *databases, Oid database)
-{
-	for (int i = 0; i < databases->count; i++)
-		if (databases->list[i] == database)
-			return true;
-	return false;
-}
-
-static void
-add_database(Databases *databases, Oid database)
-{
-	if (has_database(databases, database))
-		return;
-	if (databases->count == databases->room)
-	{
-		databases->room = databases->room * 2 + 16;
-		databases->list = databases->list == NULL ?
-			palloc(databases->room * sizeof(Oid)) :
-			repalloc(databases->list, databases->room * sizeof(Oid));
-	}
-	databases->list[databases->count++] = database;
-}
-
-/* the databases of the snapshot that the process `writer` is taking; adds its files to `files` */
-static Databases
+/*
+ * The databases of the snapshot that the process `writer` is taking, InvalidOid for the shared
+ * catalogs; adds its files to `files`.
+ */
+static List *
 snapshot_databases(int writer, HTAB *files)
 {
 	const char *path = temporary_snapshot_path(writer);
-	Databases	databases = {0};
+	List	   *databases = NIL;
 	struct sf_header header;
 	struct sf_segment segment;
 	uint8	   *data;
@@ -77,7 +48,7 @@ snapshot_databases(int writer, HTAB *files)
 		FileOf	   *file;
 		bool		found;
 
-		add_database(&databases, segment.database);
+		databases = list_append_unique_oid(databases, segment.database);
 		file = hash_search(files, &key, HASH_ENTER, &found);
 		if (!found)
 			file->named = false;
@@ -90,10 +61,10 @@ snapshot_databases(int writer, HTAB *files)
  * The databases that have a file without a name in the earlier snapshot.  One that could not be
  * read then is not among them.
  */
-static Databases
+static List *
 databases_to_ask(const Gathering *g)
 {
-	Databases	databases = {0};
+	List	   *databases = NIL;
 	HASH_SEQ_STATUS all;
 	FileOf	   *file;
 
@@ -112,21 +83,21 @@ databases_to_ask(const Gathering *g)
 		const NamedRelation *database = names_find(g->former, file->database, InvalidOid, 0);
 
 		if (!file->named && (database == NULL || database->problem == NULL))
-			add_database(&databases, file->database);
+			databases = list_append_unique_oid(databases, file->database);
 	}
 	return databases;
 }
 
 /* copies from the earlier snapshot what it knows of all databases but those in `asked` */
 static void
-keep_names(Gathering *g, const Databases *databases, const Databases *asked)
+keep_names(Gathering *g, const List *databases, const List *asked)
 {
 	for (int i = 0; i < g->former->count; i++)
 	{
 		const NamedRelation *r = &g->former->list[i];
 		FileOf		key = {r->database, r->relfilenumber};
 
-		if (has_database(asked, r->database) || !has_database(databases, r->database))
+		if (list_member_oid(asked, r->database) || !list_member_oid(databases, r->database))
 			continue;
 		if (r->kind == KIND_DATABASE)
 			names_put_database(&g->body, r->database, r->name, r->problem);
@@ -146,25 +117,23 @@ write_names(int writer, const Generation *former, NamesScope scope)
 					   .hcxt = CurrentMemoryContext};
 	Gathering	g = {.files = hash_create("residency files", 1024, &ctl,
 										  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT)};
-	Databases	databases = snapshot_databases(writer, g.files);
-	Databases	asked = databases;
+	List	   *databases = snapshot_databases(writer, g.files);
+	List	   *asked = databases;
 	const char *path = temporary_names_path(writer);
 
 	g.former = former != NULL ? names_read(names_path(former)) : NULL;
 	initStringInfo(&g.body);
 	if (scope != NAMES_ALL && g.former != NULL)
 	{
-		Databases	none = {0};
-
 		asked = databases_to_ask(&g);
-		keep_names(&g, &databases, scope == NAMES_NEW ? &asked : &none);
+		keep_names(&g, databases, scope == NAMES_NEW ? asked : NIL);
 	}
 	if (scope != NAMES_KNOWN)
-		names_gather(&g, asked.list, asked.count);
+		names_gather(&g, asked);
 	/* the caller renames the file, and syncs it then */
 	names_write(&g.body, psprintf("%s.new", path), path);
 	pfree(g.body.data);
-	return scope == NAMES_KNOWN ? asked.count : 0;
+	return scope == NAMES_KNOWN ? list_length(asked) : 0;
 }
 
 /* --- the worker for a process without a database --- */
@@ -208,11 +177,14 @@ ask_by_worker(const Generation *former, NamesScope scope)
 void
 names_take(const Generation *former, NamesScope scope)
 {
+	int			unnamed;
+
 	if (IsTransactionState())
-		(void) write_names(MyProcPid, former, scope);
-	else if (write_names(MyProcPid, former, NAMES_KNOWN) > 0 || scope == NAMES_ALL)
 	{
-		if (scope != NAMES_KNOWN)
-			ask_by_worker(former, scope);
+		(void) write_names(MyProcPid, former, scope);
+		return;
 	}
+	unnamed = write_names(MyProcPid, former, NAMES_KNOWN);
+	if (scope == NAMES_ALL || (scope == NAMES_NEW && unnamed > 0))
+		ask_by_worker(former, scope);
 }

@@ -304,50 +304,32 @@ residency_snapshot_names(PG_FUNCTION_ARGS)
 }
 
 /* all databases, and InvalidOid for the shared catalogs */
-static Oid *
-all_databases(int *count)
+static List *
+all_databases(void)
 {
 	Relation	rel = table_open(DatabaseRelationId, AccessShareLock);
 	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
-	int			room = 16;
-	Oid		   *databases = palloc(room * sizeof(Oid));
+	List	   *databases = list_make1_oid(InvalidOid);
 	HeapTuple	tuple;
 
-	databases[0] = InvalidOid;
-	*count = 1;
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		if (*count == room)
-			databases = repalloc(databases, (room *= 2) * sizeof(Oid));
-		databases[(*count)++] = ((Form_pg_database) GETSTRUCT(tuple))->oid;
-	}
+		databases = lappend_oid(databases, ((Form_pg_database) GETSTRUCT(tuple))->oid);
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
 	return databases;
 }
 
-static bool
-is_among(Oid database, const Oid *databases, int count)
-{
-	for (int i = 0; i < count; i++)
-		if (databases[i] == database)
-			return true;
-	return false;
-}
-
 /* the databases of the array without duplicates; an unknown one is an error */
-static Oid *
-chosen_databases(ArrayType *array, int *count)
+static List *
+chosen_databases(ArrayType *array)
 {
-	int			nall;
-	Oid		   *all = all_databases(&nall);
-	Oid		   *chosen = palloc(nall * sizeof(Oid));
+	List	   *all = all_databases();
+	List	   *chosen = NIL;
 	Datum	   *elements;
 	bool	   *nulls;
 	int			n;
 
 	deconstruct_array(array, OIDOID, sizeof(Oid), true, TYPALIGN_INT, &elements, &nulls, &n);
-	*count = 0;
 	for (int i = 0; i < n; i++)
 	{
 		Oid			database = nulls[i] ? InvalidOid : DatumGetObjectId(elements[i]);
@@ -356,12 +338,11 @@ chosen_databases(ArrayType *array, int *count)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("database must not be null")));
-		if (!is_among(database, all, nall))
+		if (!list_member_oid(all, database))
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_DATABASE),
 					 errmsg("database with OID %u does not exist", database)));
-		if (!is_among(database, chosen, *count))
-			chosen[(*count)++] = database;
+		chosen = list_append_unique_oid(chosen, database);
 	}
 	return chosen;
 }
@@ -371,13 +352,8 @@ Datum
 residency_current_names(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = result_set(fcinfo, NAME_COLUMNS);
-	Oid		   *databases;
-	int			count;
 
-	if (PG_ARGISNULL(0))
-		databases = all_databases(&count);
-	else
-		databases = chosen_databases(PG_GETARG_ARRAYTYPE_P(0), &count);
-	put_names(rsinfo, names_now(databases, count));
+	put_names(rsinfo, names_now(PG_ARGISNULL(0) ? all_databases() :
+													chosen_databases(PG_GETARG_ARRAYTYPE_P(0))));
 	return (Datum) 0;
 }

@@ -292,14 +292,14 @@ static void
 restore(WorkerState *state)
 {
 	MemoryContext before = CurrentMemoryContext;
-	MemoryContext context =
-		AllocSetContextCreate(TopMemoryContext, "residency restore", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext context;
 
 	if (state->started)
 		return;
 	state->started = true;
 	state->activity = WORKER_RESTORING;
 	set_state(state);
+	context = AllocSetContextCreate(TopMemoryContext, "residency restore", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
 	state->restore_job = autorestore_start(WORKER_SNAPSHOT);
 	MemoryContextSwitchTo(before);
@@ -363,13 +363,14 @@ pg_residency_worker_main(Datum unused)
 				named = last;
 		}
 	}
-	/* the clients are gone, and no worker is started any more that could ask for names */
-	if (setting_autosave == AUTOSAVE_OFF)
-		;
-	else if (is_settled(&state))
-		save(&state, NAMES_KNOWN);
-	else
-		ereport(LOG, (errmsg("saved no snapshot: the caches were not restored yet")));
+	if (setting_autosave != AUTOSAVE_OFF)
+	{
+		/* the clients are gone, and no worker is started any more that could ask for names */
+		if (is_settled(&state))
+			save(&state, NAMES_KNOWN);
+		else
+			ereport(LOG, (errmsg("saved no snapshot: the caches were not restored yet")));
+	}
 	if (!survived)
 		autorestore_survived();
 	proc_exit(0);

@@ -81,6 +81,13 @@ is(restored(), 'done||t', 'beside autoprewarm');
 like(logged(), qr/restoring the page cache only: autoprewarm fills shared buffers/, 'only the page cache');
 is($node->safe_psql('postgres', 'SELECT buffers_wanted IS NULL FROM residency_jobs WHERE job = (SELECT restore_job FROM residency_worker)'), 't', 'no work is done twice');
 
+# --- and held, which keeps nobody from saving
+start_cold('fast', "shared_preload_libraries = 'pg_residency'\npg_residency.autorestore = page_cache\npg_residency.hold = 1h\npg_residency.autosave = 1s\n");
+like(restored(), qr/^holding\|/, 'what is restored is held');
+$node->poll_query_until('postgres', 'SELECT generation > 0 FROM residency_worker') or die 'it does not save';
+is($node->safe_psql('postgres', "SELECT hold_until > now() + '50 min' FROM residency_jobs WHERE state = 'holding'"), 't', 'for that time, while the worker saves');
+$node->append_conf('postgresql.conf', "pg_residency.hold = 0\npg_residency.autosave = 0\n");
+
 # --- what is half restored is not saved
 start_cold('fast', "shared_preload_libraries = 'pg_residency'\npg_residency.autorestore = page_cache\npg_residency.rate = 256kB\n");
 $node->poll_query_until('postgres', "SELECT state = 'restoring' FROM residency_worker") or die 'it does not restore';
