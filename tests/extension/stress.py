@@ -348,14 +348,14 @@ def reading_sql(rng, functions):
     return sql.replace("@job", "(select max(job) from residency_jobs)")
 
 
-# 42P01 the relation, 42704 the snapshot or job, 22004 no job yet
-@operation("reading", 10, "42P01 42704 22004")
+# 42P01 the relation, 42704 the snapshot or job, 22004 no job yet, 3D000 a database that was dropped after the statement had read pg_database
+@operation("reading", 10, "42P01 42704 22004 3D000")
 def read(rng, functions):
     return [reading_sql(rng, functions)]
 
 
 # what is given up halfway: a cursor, LIMIT, a subtransaction, a rollback
-@operation("reading", 3, "42P01 42704 22004")
+@operation("reading", 3, "42P01 42704 22004 3D000")
 def read_partly(rng, functions):
     sql = reading_sql(rng, functions)
     way = rng.randint(0, 2)
