@@ -78,20 +78,6 @@ WHERE a.grantee = (SELECT oid FROM pg_roles WHERE rolname = '""" + ADMIN + """')
 _WORKING = """
 SELECT string_agg(job::text, ', ' ORDER BY job) AS jobs FROM @extschema@.residency_jobs WHERE state IN ('starting', 'waiting', 'running', 'holding')
 """
-# What the files say counts, since another change there may be waiting for a restart, too. ALTER SYSTEM writes an empty list as "",
-# a library without a name, with which the server would not start once others are named.
-_PRELOAD = """
-WITH wanted AS (
-    SELECT coalesce((SELECT setting FROM pg_file_settings WHERE name = 'shared_preload_libraries' ORDER BY seqno DESC LIMIT 1),
-                    current_setting('shared_preload_libraries')) AS value
-), libraries AS (
-    SELECT name, position
-    FROM wanted, regexp_split_to_table(value, ',') WITH ORDINALITY AS split (part, position), btrim(part, E'" \\t\\r\\n') AS name
-)
-SELECT 'ALTER SYSTEM SET shared_preload_libraries = ' || concat_ws(', ',
-         (SELECT string_agg(quote_literal(name), ', ' ORDER BY position) FROM libraries WHERE name NOT IN ('', %s)), quote_literal(%s)) AS statement
-WHERE NOT EXISTS (SELECT FROM libraries WHERE name = %s) OR EXISTS (SELECT FROM libraries WHERE name = '')
-"""
 
 
 @dataclass(frozen=True)
@@ -100,7 +86,6 @@ class Options:
     databases: List[str]
     schema: Optional[str]
     functions: List[str]
-    preload: bool
     purge: bool
     wait_timeout: int
 
@@ -141,8 +126,7 @@ class Work:
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {
-        "changed": False, "standby": None, "version": None, "databases": [], "left_out": [], "needed_by": [], "preload": False, "queries": [],
-        "warnings": [],
+        "changed": False, "standby": None, "version": None, "databases": [], "left_out": [], "needed_by": [], "queries": [], "warnings": [],
     }
 
 
@@ -156,7 +140,6 @@ def manage(options: Options, log_in: LogIn, check_mode: bool) -> Dict[str, Any]:
         result = dict(empty_result(), standby=work.server["standby"], left_out=left_out, queries=work.queries, warnings=work.warnings)
         present = options.state == "present"
         if present:
-            result["preload"] = _preload(session, work)
             _make_admin(session, work)
         work.states = [State(name) for name in chosen]
         if not present:
@@ -367,17 +350,6 @@ def _make_admin(session: Session, work: Work) -> None:
         _change(work, session, "CREATE ROLE %s NOLOGIN" % ADMIN)
     elif work.server["admin_logs_in"]:
         _change(work, session, "ALTER ROLE %s NOLOGIN" % ADMIN)
-
-
-def _preload(session: Session, work: Work) -> bool:
-    """True if a restart is required, also one that an earlier run has left open."""
-    if not work.options.preload:
-        return False
-    found = session.row(_PRELOAD, (EXTENSION,) * 3)
-    if found is not None:
-        _change(work, session, found["statement"])
-    loaded: bool = session.only_row("SELECT current_setting('shared_preload_libraries') ~ '\\ypg_residency\\y' AS loaded")["loaded"]
-    return not loaded
 
 
 def _change(work: Work, session: Session, statement: str) -> None:

@@ -50,12 +50,6 @@ options:
     type: list
     elements: str
     default: []
-  preload:
-    description:
-      - With O(state=present), add the library to C(shared_preload_libraries) with C(ALTER SYSTEM). PostgreSQL then needs a restart, after which it
-        saves what both caches hold by itself, and restores the page cache when it starts.
-    type: bool
-    default: false
   purge:
     description:
       - With O(state=absent), also drop the role C(residency_admin) if no database has the extension any more.
@@ -149,11 +143,6 @@ needed_by:
   type: list
   elements: str
   sample: []
-preload:
-  description: Whether O(preload) needs a restart, after this run or since an earlier one.
-  returned: always
-  type: bool
-  sample: false
 queries:
   description: Statements that changed something, or would have in check mode.
   returned: always
@@ -183,7 +172,6 @@ def main() -> None:
             databases={"type": "list", "elements": "str", "default": ["postgres"]},
             schema={"type": "str"},
             functions={"type": "list", "elements": "str", "default": []},
-            preload={"type": "bool", "default": False},
             purge={"type": "bool", "default": False},
             wait_timeout={"type": "int", "default": 30},
         ),

@@ -220,11 +220,26 @@ def _cold_test(host: Mapping[str, Any], result: Result, check_mode: bool) -> Row
     return [str(result.count("runs") or "-"), "%g %%" % residency if residency is not None else "-"], words
 
 
+def _unattended(host: Mapping[str, Any], result: Result, check_mode: bool) -> Row:
+    standby, worker = result.truth("standby"), result.part("worker")
+    generation = worker.number("generation")
+    words = host["message"] or result.text("msg")
+    if result.truth("restart"):
+        words += " Run pgfleet.cache.rolling_restart%s." % ("" if check_mode else ", and then this playbook again")
+    return [
+        result.text("server_version", 20) or "-",
+        "-" if standby is None else "standby" if standby else "primary",
+        worker.text("state", 20) or "-",
+        "-" if generation is None else "%d" % generation,
+    ], words
+
+
 TABLES = {
     "install": Table([Column("PostgreSQL", -10), Column("role", -7), Column("extension", -9)], _install),
     "snapshot": Table([Column("snapshot", -20), Column("segments", 8), Column("cached", 9), Column("file", 9)], _snapshot),
     "warmup": Table(
         [Column("state", -11), Column("residency", 9), Column("wanted", 9), Column("loaded", 9), Column("seconds", 8), Column("MB/s", 8)], _warmup
     ),
+    "unattended": Table([Column("PostgreSQL", -10), Column("role", -7), Column("worker", -10), Column("saved", 5)], _unattended),
     "cold_test": Table([Column("runs", 5), Column("put back", 8)], _cold_test),
 }

@@ -11,12 +11,19 @@ import difflib
 import json
 import os
 import re
+from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.validation import check_type_dict
-from ansible_collections.pgfleet.cache.plugins.module_utils import _deadline, _residency_restore, _residency_snapshot, _units
+from ansible_collections.pgfleet.cache.plugins.module_utils import (
+    _deadline,
+    _residency_restore,
+    _residency_snapshot,
+    _server_preload,
+    _units,
+)
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 from ansible_collections.pgfleet.cache.plugins.plugin_utils import _results
@@ -207,6 +214,10 @@ def _moment(option: str) -> Callable[[str, str], None]:
     return lambda name, value: _named(name, value, lambda text: _deadline.seconds_left(_deadline.parse(text, option), option=option))
 
 
+def _parameter(option: str) -> Callable[[str, Any], None]:
+    return lambda name, value: _named(name, value, partial(_server_preload.check_parameter, option))
+
+
 def _batches(name: str, value: Any) -> None:
     sizes = as_list(value)
     if not sizes or not all(re.fullmatch("[1-9][0-9]*%?", str(size)) for size in sizes):
@@ -273,10 +284,12 @@ FORMS: Dict[str, Callable[[str, Any], Any]] = {
     "cache_restart_snapshot": lambda name, value: _named(name, value, _residency_snapshot.check_name, False),
     "cache_restart_before_in": _absolute_file,
     "cache_restart_traffic": _adapter("traffic"),
+    "cache_unattended_file": _absolute,
     "cache_warmup_deadline": _moment("deadline"),
     "cache_warmup_hold_until": _moment("hold_until"),
     "pgfleet_service_manager": _adapter("service"),
     "pgfleet_state_directory": _absolute,
 }
 FORMS.update({"cache_warmup_" + option: parse for option, parse in _residency_restore.FORMS.items()})
+FORMS.update({"cache_unattended_" + name: _parameter(name) for name in _server_preload.PARAMETERS})
 FORMS.update({"cache_restart_" + kind: _places(kind) for kind in kinds("traffic")})

@@ -35,7 +35,7 @@ _REMEDIES = (
 RESULTS = {
     "cold_test": "cache_cold_test_result", "install": "cache_extension_result", "physical_io": "cache_io_workload_result",
     "rolling_restart": "cache_restart_result", "snapshot": "cache_snapshot_result", "status": "cache_status_result",
-    "temp_buffer_cost": "cache_temp_buffer_cost_result", "warmup": "cache_warmup_result",
+    "temp_buffer_cost": "cache_temp_buffer_cost_result", "unattended": "cache_unattended_result", "warmup": "cache_warmup_result",
 }
 
 

@@ -372,6 +372,14 @@ def test_extension_of_a_database(cluster, four_runs):
         cluster.sql("DROP DATABASE made")
 
 
+def test_a_preloaded_library(cluster, four_runs):
+    """Of a server that has not loaded it: what its next start would do, and no longer does."""
+    create = four_runs("server_preload", (True, True, False, False), parameters={"autosave": "1min"})
+    assert [one["restart"] for one in create] == [True] * 4 and create[0]["queries"] == create[1]["queries"]
+    drop = four_runs("server_preload", (True, True, False, False), state="absent")
+    assert [one["restart"] for one in drop] == [False] * 4 and drop[0]["queries"] == drop[1]["queries"]
+
+
 def test_a_query_changes_nothing(cluster, four_runs):
     for result in four_runs("server_query", (False,) * 4, query="SELECT 1 AS one", checkpoint=True):
         assert (result["query_result"], result["queries"]) == ([{"one": 1}], ["CHECKPOINT"])

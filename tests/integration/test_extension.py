@@ -98,31 +98,6 @@ def test_somebody_who_is_no_superuser(cluster, as_postgres, by_password, other):
     assert (failed["changed"], failed["queries"]) == (False, [])
 
 
-@pytest.fixture(scope="module")
-def starting(machine, cluster):
-    """A cluster of its own, to be restarted."""
-    return machine("starting")
-
-
-@pytest.mark.parametrize("before, after", [
-    ("''", "pg_residency"),
-    ("'$libdir/auto_explain', 'pg_stat_statements'", '"$libdir/auto_explain", pg_stat_statements, pg_residency'),
-    ("'', auto_explain, pg_residency", "auto_explain, pg_residency"),
-], ids=["cleared", "quoted", "empty name first"])
-def test_preload_beside_what_is_there(starting, as_postgres, before, after):
-    """ALTER SYSTEM writes an empty list as "", and the server does not start with that beside another library."""
-    starting.sql("ALTER SYSTEM SET shared_preload_libraries = " + before)
-    login = {"login_port": starting.port, "login_unix_socket": starting.socket}
-    first, again = as_postgres(*2 * [task(EXTENSION, databases=["postgres"], preload=True, **login)])
-    assert not first.get("failed"), first["msg"]
-    assert not again["changed"], again["queries"]
-    found = starting.sql("SELECT setting FROM pg_file_settings WHERE name = 'shared_preload_libraries'")
-    assert found == after
-    starting.stop()
-    starting.start()
-    assert starting.sql("SHOW shared_preload_libraries") == after
-
-
 def test_values_and_parameters_of_a_query(as_postgres, login):
     named, percent, late, fine = as_postgres(
         task(QUERY, query="SELECT %(a)s", named_args={"b": 1}, **login),

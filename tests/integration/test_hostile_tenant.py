@@ -45,6 +45,8 @@ def tasks(shop, database):
         ("cache_evict", {"scope": "relation", "relations": ["goods"]}),
         ("query_io", {"query": "SELECT count(*) FROM goods WHERE good = 1"}),
         ("physical_io_info", {"duration": "1s", "settle": 0}),
+        ("server_preload", {"parameters": {"autosave": "1min"}}),
+        ("server_preload", {"state": "absent"}),
         ("server_query", {"query": "SELECT count(*) FROM pg_class WHERE oid = 1 AND relname LIKE 'x%'", "checkpoint": True}),
         # temp_tablespaces of the database are the tenant's word
         ("temp_buffer_cost", {"sizes": [128], "iterations": 1, "dependents": True, "tablespace": "pg_default"}),

@@ -172,6 +172,8 @@ BAD_INPUT = [
     # what the roles ask
     ("restart_info", {"directory": "/tmp", "name": "a/b"}, "'a/b' is not a file name."),
     ("host_status", {"directory": "/tmp", "name": "a/b"}, "'a/b' is not a file name."),
+    ("server_preload", {"parameters": {"rate": "fast"}}, "pg_residency.rate is 'fast': it must be a size such as 50MB."),
+    ("server_preload", {"parameters": {"speed": 1}}, "pg_residency has no parameter speed: there are autosave, autosave_keep, *"),
     ("server_query", {"query": "SELECT 1; SELECT 2"}, "The query holds more than one statement: make each a separate query."),
     ("server_query", {"query": "DROP TABLE passenger"}, "The query is not a query that only reads: it must be one SELECT, VALUES, TABLE or WITH."
      " PostgreSQL says: cannot open DROP TABLE query as cursor."),

@@ -68,12 +68,12 @@ def test_a_password_stays_on_no_host(fleet, cluster, keyed):
     some = [
         ("residency_info", {"subset": ["snapshots"]}), ("residency_snapshot", {"name": "keyed"}), ("residency_restore", {"name": "keyed", "min_residency": 0}),
         ("server_query", {"query": "SELECT 1"}), ("query_io", {"query": "SELECT 1"}), ("cache_evict", {"data_directory": cluster.data}),
-        ("residency_extension", {"databases": ["postgres"]}),
+        ("residency_extension", {"databases": ["postgres"]}), ("server_preload", {"state": "absent"}),
     ]
     wrong = {
         "residency_info": {"subset": ["none"]}, "residency_snapshot": {"keep": "none"}, "residency_restore": {"relations": {"a": 1}},
         "server_query": {"named_args": "none"}, "query_io": {"queries": [5]}, "cache_evict": {"layers": ["none"]},
-        "residency_extension": {"databases": {"a": 1}},
+        "residency_extension": {"databases": {"a": 1}}, "server_preload": {"wait_timeout": "none"},
     }
     tasks = [dict(task(module, **dict(arguments, **login)), ignore_errors=True) for module, arguments in some for login in places]
     tasks += [dict(task(module, **dict(arguments, **wrong[module], **login)), ignore_errors=True)
@@ -123,6 +123,7 @@ def test_a_password_is_shown_nowhere(fleet, by_password, cluster):
         task("residency_extension", databases={"a": 1}, **login),
         task("cache_evict", layers=["none"], **login),
         task("server_query", query="SELECT 1", named_args="none", **login),
+        task("server_preload", parameters=5, **login),
     ]
     for one in wrong:
         for callback in ("ansible.builtin.default", "ansible.posix.json", "minimal"):

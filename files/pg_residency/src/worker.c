@@ -4,9 +4,10 @@
  * When the server starts it starts a restore, once, which runs while the server recovers.  It saves
  * nothing before that has ended: what is half restored does not replace what is whole.
  *
- * It takes the snapshot WORKER_SNAPSHOT every pg_residency.autosave, and when the server shuts
- * down.  It has no database, and uses at most a hundredth of a CPU: after a save it waits a hundred
- * times the CPU time that the save took, if that is longer than the interval.
+ * It takes the snapshot WORKER_SNAPSHOT every pg_residency.autosave, at once if there is none, and
+ * when the server shuts down.  It has no database, and uses at most a hundredth of a CPU: after a
+ * save it waits a hundred times the CPU time that the save took, if that is longer than the
+ * interval.
  *
  * A save that fails ends the worker with its ERROR, and the postmaster starts it again.  The next
  * attempt is later with each failure in a row.
@@ -28,6 +29,7 @@
 #include "utils/timestamp.h"
 
 #include "autorestore.h"
+#include "generations.h"
 #include "interrupts.h"
 #include "names.h"
 #include "settings.h"
@@ -314,11 +316,26 @@ is_settled(const WorkerState *state)
 	return server_is_consistent() && !autorestore_runs(state->restore_job);
 }
 
+/* whether this data directory has a snapshot of an earlier save */
+static bool
+has_saved(void)
+{
+	int			count;
+	Generation *list = list_generations(&count);
+	bool		found = false;
+
+	for (int i = 0; i < count; i++)
+		found = found || strcmp(list[i].name, WORKER_SNAPSHOT) == 0;
+	pfree(list);
+	return found;
+}
+
 void
 pg_residency_worker_main(Datum unused)
 {
 	WorkerState state = get_state();
 	int64		last = -1;		/* milliseconds; the last save, or when saving became possible */
+	bool		due = false;	/* at once, as nothing was ever saved */
 	int64		named = -NAMES_AGAIN;
 	bool		survived = false;
 
@@ -347,11 +364,14 @@ pg_residency_worker_main(Datum unused)
 			continue;
 		}
 		if (last < 0)
+		{
 			last = now;
+			due = state.failures == 0 && !has_saved();
+		}
 		if (delay(&state) < 0)
 			wait_until(&state, setting_autosave == AUTOSAVE_OFF ? WORKER_OFF : WORKER_WAITING, -1,
 					   LONGEST_SLEEP);
-		else if (now < last + delay(&state))
+		else if (!due && now < last + delay(&state))
 			wait_until(&state, WORKER_WAITING, last + delay(&state), LONGEST_SLEEP);
 		else
 		{
@@ -359,6 +379,7 @@ pg_residency_worker_main(Datum unused)
 
 			save(&state, all ? NAMES_ALL : NAMES_NEW);
 			last = monotonic_milliseconds();
+			due = false;
 			if (all)
 				named = last;
 		}

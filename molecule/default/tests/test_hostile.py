@@ -86,7 +86,7 @@ def role_check(unit):
 
 
 def handler(unit, data):
-    """The handler of the role cache_extension, which a changed preload setting notifies."""
+    """The handler of the role cache_extension, which a preloaded library that was replaced notifies."""
     return {
         "hosts": HOST,
         "gather_facts": False,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import io
+import json
 import os
 import re
 import subprocess
@@ -138,8 +139,10 @@ def test_nothing_is_restarted_unless_that_was_asked_for(name):
     assert same == (name != "mid")
 
 
-def test_preloading_restarts_and_refuses_removal():
+def test_a_preloaded_library_lives_and_refuses_removal():
     assert seen("mid", "preload")["preloads"] == "pg_residency"
+    found = json.loads(left_by("mid", "unattended"))
+    assert not found["changed"] and not found["restart"] and found["worker"]["generation"] >= 1, found
     assert "would not start" in left_by("mid", "message-preloaded")
     assert seen("mid", "preloaded")["calls"] == VERSION
 

@@ -40,19 +40,21 @@ sub configure
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'pg_residency'\n");
 $node->restart;
 is($node->safe_psql('postgres', 'SHOW pg_residency.autosave'), '5min', 'it saves every five minutes');
-$node->poll_query_until('postgres', "SELECT state <> 'recovering' FROM residency_worker") or die 'still recovering';
-is(worker("state, pid > 0, next_save_at BETWEEN now() + '4 min' AND now() + '5 min', snapshot, generation"), 'waiting|t|t||', 'and waits for that');
+$node->poll_query_until('postgres', "SELECT generation = 1 AND state <> 'saving' FROM residency_worker") or die 'it does not save';
+is(worker("state, pid > 0, next_save_at BETWEEN now() + '4 min' AND now() + '5 min', snapshot, generation"), 'waiting|t|t|autosave|1', 'what was never saved at once');
 $node->safe_psql('postgres', wide_table('large', 6000));
 
 my $logged = -s $node->logfile;
 $node->restart;
-like(slurp_file($node->logfile, $logged), qr/LOG: +saved snapshot "autosave\@1": \d+ MB cached, in \d+ ms/, 'it saves when the server shuts down, and says so');
-is($node->safe_psql('postgres', "SELECT generation, wanted >= 6000, problem FROM residency_snapshots() WHERE name = 'autosave'"), '1|t|', 'all that was cached');
+like(slurp_file($node->logfile, $logged), qr/LOG: +saved snapshot "autosave\@2": \d+ MB cached, in \d+ ms/, 'it saves when the server shuts down, and says so');
+is($node->safe_psql('postgres', "SELECT generation, wanted >= 6000, problem FROM residency_snapshots() WHERE name = 'autosave' ORDER BY generation DESC LIMIT 1"), '2|t|', 'all that was cached');
+$node->poll_query_until('postgres', "SELECT state = 'waiting' FROM residency_worker") or die 'not waiting';
+is(worker("state, next_save_at > now() + '4 min', generation"), 'waiting|t|', 'where something is saved it waits');
 
 # --- at intervals, with names
 $node->safe_psql('postgres', 'SELECT count(filler) FROM large');
 configure("pg_residency.autosave = 1s\npg_residency.autosave_keep = 2\n");
-my $last = saved_again(1);
+my $last = saved_again(2);
 is($node->safe_psql('postgres', "SELECT count(*) FROM residency_snapshot_relations('autosave') WHERE name = 'public.large' AND wanted >= 6000"), '1', 'the relations have names');
 is($node->safe_psql('postgres', "SELECT count(*) > 0 FROM residency_snapshot_names('autosave') WHERE name = 'pg_catalog.pg_database'"), 't', 'and the shared catalogs');
 is(worker("save_ms >= 0 AND save_cpu_ms >= 0 AND wanted >= 6000 AND NOT thin, failures, message"), 't|0|', 'the view has the last save');

@@ -40,6 +40,13 @@ TEXTS = {
     "cache_temp_buffer_cost_sizes": "128, 4194304",
     "cache_temp_buffer_cost_time_limit": "90 min",
     "cache_warmup_budget": "8GB",
+    "cache_unattended_autosave": "5min",
+    "cache_unattended_autosave_keep": "3",
+    "cache_unattended_budget": "16GB",
+    "cache_unattended_file": "/etc/postgresql/15/main/conf.d/pg_residency.conf",
+    "cache_unattended_hold": "1h",
+    "cache_unattended_max_io_pressure": "40",
+    "cache_unattended_rate": "200 MB",
     "cache_warmup_max_age": "36h",
     "cache_warmup_rate": "200 MB/s",
     "cache_warmup_deadline": "2099-11-21 06:00+01:00",
@@ -62,6 +69,27 @@ def right(name):
     if name in _variables.RANGES:
         return str(_variables.RANGES[name][1])
     return {"bool": "no", "list": "one, two", "str": "warm", "path": "/tmp/x", "int": "1", "float": "1.5"}[option["type"]]
+
+
+@pytest.mark.parametrize("name, value, words", [
+    ("autosave", "soon", "it must be a time such as 5min, or 0 or -1."),
+    ("autosave", "300", "it must be a time such as 5min, or 0 or -1."),  # seconds or minutes
+    ("autosave_keep", 0, "it must be a number from 1 to 1000."),
+    ("rate", "fast", "it must be a size such as 50MB."),
+    ("budget", "-1", "it must be a size such as 50MB."),
+    ("max_io_pressure", "101", "it must be a number from 0 to 100."),
+    ("hold", -1, "it must be a time such as 5min."),
+    ("autorestore_snapshot", "a b", "invalid snapshot name 'a b'"),
+])
+def test_a_parameter_of_the_server_that_cannot_be(name, value, words):
+    """PostgreSQL would start with the default in its place, and only its log would say so."""
+    found = fault("cache_unattended_" + name, value)
+    assert found.startswith("cache_unattended_%s: " % name) and words in found
+
+
+@pytest.mark.parametrize("value", [False, "off", "both"])
+def test_yamls_off(value):
+    assert fault("cache_unattended_autorestore", value) is None
 
 
 def test_a_relative_task_file():

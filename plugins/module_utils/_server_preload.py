@@ -1,0 +1,289 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The library in shared_preload_libraries, and its parameters: where the server reads them, and what its worker does with them.
+
+They are written to one place: postgresql.auto.conf, by ALTER SYSTEM, or a file of their own. What other files say is read, and never changed.
+The view pg_file_settings has all of them as the next start reads them, the last line of a name wins.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+
+from ansible_collections.pgfleet.cache.plugins.module_utils import _residency_snapshot
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import EXTENSION, Session, attach_extension, data_directory_of
+from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
+
+LIBRARIES = "shared_preload_libraries"
+_TIME = (r"0|[0-9]+ ?(s|min|h|d)", "a time such as 5min")
+_SIZE = (r"0|[0-9]+ ?(kB|MB|GB|TB)", "a size such as 50MB")
+# Of each parameter, what it can be: a server that has not loaded the library takes anything, and its next start ignores what is wrong.
+PARAMETERS = {
+    "autosave": (r"-1|" + _TIME[0], _TIME[1] + ", or 0 or -1"),
+    "autosave_keep": ("[1-9][0-9]{0,2}|1000", "a number from 1 to 1000"),
+    "autorestore": ("off|page_cache|both", "off, page_cache or both"),
+    "autorestore_snapshot": (".*", "the name of a snapshot"),
+    "rate": _SIZE,
+    "budget": _SIZE,
+    "max_io_pressure": ("[0-9]|[1-9][0-9]|100", "a number from 0 to 100"),
+    "hold": _TIME,
+}
+HEADER = "# Written by the role pgfleet.cache.cache_unattended: it replaces or removes this file.\n"
+SNAPSHOT = "autosave"
+
+_SERVER = """
+SELECT pg_catalog.pg_is_in_recovery() AS standby, pg_catalog.current_setting('server_version') AS version,
+       (SELECT setting FROM pg_catalog.pg_settings WHERE name = %s) AS loaded,
+       (SELECT source = 'command line' FROM pg_catalog.pg_settings WHERE name = %s) AS by_command_line
+"""
+_LINES = """
+SELECT sourcefile AS file, sourceline AS line, name, setting FROM pg_catalog.pg_file_settings
+WHERE name = %s OR name LIKE %s ORDER BY seqno
+"""
+_WORKER = """
+SELECT state, message, next_save_at::text AS next_save_at, failures,
+       (SELECT setting::pg_catalog.int4 FROM pg_catalog.pg_settings WHERE name = %s) AS autosave,
+       (SELECT pg_catalog.max(generation) FROM @extschema@.residency_snapshots() WHERE name = %s) AS generation
+FROM @extschema@.residency_worker
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    state: str
+    parameters: Dict[str, Any]
+    file: str
+    wait_timeout: int
+
+
+class Line(NamedTuple):
+    """Of a configuration file."""
+
+    file: str
+    number: int
+    value: str
+
+
+class Place:
+    """What the configuration files say of these parameters: in the place of ours, and in all files."""
+
+    def __init__(self, session: Session, path: str) -> None:
+        self.path = path
+        lines = [
+            (row["name"], Line(os.path.realpath(row["file"]), row["line"], row["setting"] or ""))
+            for row in session.rows(_LINES, (LIBRARIES, EXTENSION + ".%"))
+        ]
+        self.ours: Dict[str, str] = {name: line.value for name, line in lines if line.file == path}
+        self.outside: Dict[str, Line] = {name: line for name, line in lines if line.file != path}
+        self.last: Dict[str, Line] = dict(lines)
+
+
+def empty_result() -> Dict[str, Any]:
+    """The keys of every result, also of one that fails."""
+    return {"changed": False, "standby": None, "server_version": None, "restart": False, "parameters": {}, "worker": {}, "queries": []}
+
+
+def manage(session: Session, options: Options, check_mode: bool) -> Dict[str, Any]:
+    """The whole of the module server_preload."""
+    present = options.state == "present"
+    server = session.only_row(_SERVER, (LIBRARIES,) * 2)
+    loaded = EXTENSION in names(server["loaded"])
+    result = dict(empty_result(), standby=server["standby"], server_version=server["version"].partition(" ")[0])
+    if present:
+        attach_extension(session)  # its library is one that this server can load
+    if server["by_command_line"] and present != loaded:
+        raise ResidencyError(
+            "%s is given on the command line of PostgreSQL, where no file counts: %s %s there." % (LIBRARIES, "add" if present else "remove", EXTENSION))
+    automatic = os.path.realpath(os.path.join(data_directory_of(session), "postgresql.auto.conf"))
+    place = Place(session, os.path.realpath(options.file) if options.file else automatic)
+    wanted = _present(place, options.parameters, automatic) if present else _absent(place, automatic)
+    changes = {name: wanted.get(name) for name in sorted({*place.ours, *wanted}) if not _same(name, place.ours.get(name), wanted.get(name))}
+    if changes:
+        (_write if options.file else _alter)(session, place, wanted, changes, check_mode)
+        if loaded and present and not check_mode:
+            session.execute("SELECT pg_catalog.pg_reload_conf()")
+    result.update(
+        changed=bool(changes), restart=present != loaded, parameters=wanted, queries=session.queries,
+        diff={"before": _text(place.ours), "after": _text(wanted)})
+    if present and loaded and not check_mode:
+        result["worker"] = _worker(session, options.wait_timeout)
+    result["msg"] = _message(result, present, check_mode)
+    return result
+
+
+def names(value: Optional[str]) -> List[str]:
+    """The libraries of a list of them. ALTER SYSTEM writes an empty list as "", a library without a name, with which the server does not start."""
+    return [name for name in (part.strip().strip('"') for part in (value or "").split(",")) if name]
+
+
+def check_parameter(name: str, value: Any) -> str:
+    """The value as text; ResidencyError if it cannot be one of this parameter."""
+    text = "off" if value is False else str(value)  # YAML's off is a boolean
+    if name not in PARAMETERS:
+        raise ResidencyError("%s has no parameter %s: there are %s." % (EXTENSION, printable(name, 100), ", ".join(PARAMETERS)))
+    pattern, what = PARAMETERS[name]
+    if not re.fullmatch(pattern, text):
+        raise ResidencyError("%s.%s is '%s': it must be %s." % (EXTENSION, name, printable(text, 100), what))
+    if name == "autorestore_snapshot":
+        _residency_snapshot.check_name(text, True)
+    return text
+
+
+def _same(name: str, one: Optional[str], other: Optional[str]) -> bool:
+    if name != LIBRARIES or one is None or other is None:
+        return one == other
+    return names(one) == names(other) and '""' not in one
+
+
+def _present(place: Place, parameters: Mapping[str, Any], automatic: str) -> Dict[str, str]:
+    wanted = {"%s.%s" % (EXTENSION, name): check_parameter(name, value) for name, value in parameters.items() if value not in (None, "")}
+    there = place.last.get(LIBRARIES)
+    if there and there.file != place.path and EXTENSION in names(there.value):
+        return wanted  # another file sees to it
+    if there and there.file == automatic != place.path:
+        raise ResidencyError(
+            "ALTER SYSTEM has set %s, which %s cannot change: leave the file out, or run ALTER SYSTEM RESET %s, and set the libraries in postgresql.conf."
+            % (LIBRARIES, printable(place.path), LIBRARIES))
+    wanted[LIBRARIES] = ", ".join(map(_quoted, [*(name for name in names(there.value if there else "") if name != EXTENSION), EXTENSION]))
+    return wanted
+
+
+def _absent(place: Place, automatic: str) -> Dict[str, str]:
+    """Without what this collection has added. Other libraries that stand in this place stay, unless another file has the same ones."""
+    outside = place.outside.get(LIBRARIES)
+    kept = [name for name in names(place.ours.get(LIBRARIES)) if name != EXTENSION]
+    wanted = {LIBRARIES: ", ".join(map(_quoted, kept))} if kept and kept != names(outside.value if outside else "") else {}
+    if outside and EXTENSION in names(outside.value) and not wanted:
+        raise ResidencyError("%s line %d has %s in %s: %s." % (
+            printable(outside.file), outside.number, EXTENSION, LIBRARIES, "leave the file out" if outside.file == automatic else "remove it there"))
+    return wanted
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch("[a-z_][a-z0-9_]*", name) else '"%s"' % name
+
+
+def _text(values: Mapping[str, str]) -> str:
+    return "".join("%s = '%s'\n" % (name, value.replace("'", "''")) for name, value in sorted(values.items()))
+
+
+# --- where they are written ---
+
+
+def _alter(session: Session, dummy: Place, dummy2: Mapping[str, str], changes: Mapping[str, Optional[str]], check_mode: bool) -> None:
+    for name, value in changes.items():
+        # before 17, ALTER SYSTEM does not know a parameter of a library that is not loaded, unless it was set
+        session.rows("SELECT pg_catalog.set_config(%s, %s, false) WHERE pg_catalog.current_setting(%s, true) IS NULL", (name, value or "", name))
+        if value is None:
+            statement = "ALTER SYSTEM RESET %s" % name
+        elif name == LIBRARIES:
+            statement = session.text_of("ALTER SYSTEM SET %s = %s" % (name, ", ".join(["%s"] * len(names(value)))), tuple(names(value)))
+        else:
+            statement = session.text_of("ALTER SYSTEM SET %s = %%s" % name, (value,))
+        if check_mode:
+            session.record(statement, None)
+            continue
+        try:
+            session.execute(statement)
+        except ResidencyError as error:
+            if "ALTER SYSTEM is not allowed" not in str(error):
+                raise
+            raise ResidencyError("%s Set a file of the server's configuration directory, such as conf.d/%s.conf." % (error, EXTENSION)) from error
+
+
+def _write(session: Session, place: Place, wanted: Mapping[str, str], dummy: Any, check_mode: bool) -> None:
+    """A file with these parameters, or none. One without effect is taken back."""
+    before = _content(place.path)
+    if before is not None and not before.startswith(HEADER):
+        raise ResidencyError("%s was not written by this collection: name another file." % printable(place.path))
+    if check_mode:
+        return
+    _replace(place.path, HEADER + _text(wanted) if wanted else None)
+    last = Place(session, place.path).last
+    for name in wanted:
+        line = last.get(name)
+        if line is None or line.file != place.path:
+            _replace(place.path, before)
+            raise ResidencyError(
+                "%s would have no effect: %s. Nothing was changed." % (
+                    printable(place.path),
+                    "the server does not read it; add include_dir to postgresql.conf" if line is None else
+                    "%s line %d sets %s after it" % (printable(line.file), line.number, name)))
+
+
+def _content(path: str) -> Optional[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(1 << 16)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ResidencyError("%s cannot be read: %s." % (printable(path), error.strerror)) from None
+
+
+def _replace(path: str, content: Optional[str]) -> None:
+    """Complete, or not at all."""
+    temporary = ""
+    try:
+        if content is None:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            return
+        descriptor, temporary = tempfile.mkstemp(prefix=".%s." % os.path.basename(path), dir=os.path.dirname(path))  # which include_dir does not read
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), 0o644)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+        temporary = ""
+    except OSError as error:
+        raise ResidencyError(
+            "%s cannot be written: %s. It must be in a directory of the cluster's operating system user." % (printable(path), error.strerror)) from None
+    finally:
+        if temporary:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
+# --- what the server does with them ---
+
+
+def _worker(session: Session, seconds: int) -> Dict[str, Any]:
+    """What the view residency_worker says once it lives and has saved; a restore that it has begun is not waited for."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = dict(session.only_row(_WORKER, (EXTENSION + ".autosave", SNAPSHOT)))
+        waits = found["autosave"] > 0 and found["generation"] is None and found["state"] not in ("restoring", "recovering")
+        if found["state"] not in ("stopped", "saving") and not found["failures"] and not waits:
+            return {name: found[name] for name in ("state", "generation", "next_save_at")}
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(0.2)
+    if found["state"] == "stopped":
+        raise ResidencyError("The worker of %s does not run since %d s: PostgreSQL's log has the reason." % (EXTENSION, seconds))
+    raise ResidencyError("The worker of %s has saved nothing in %d s (%s): %s" % (
+        EXTENSION, seconds, found["state"], printable(found["message"] or "PostgreSQL's log has the reason.")))
+
+
+def _message(result: Mapping[str, Any], present: bool, check_mode: bool) -> str:
+    if result["restart"]:
+        return "PostgreSQL %s to be restarted, to %s the library." % (
+            "would have" if check_mode and result["changed"] else "has", "load" if present else "end the worker of")
+    if not present:
+        return "The library is not preloaded."
+    worker = result["worker"]
+    if not worker:
+        return "Would set the parameters." if result["changed"] else "The parameters are set."
+    saved = "%s@%d is saved" % (SNAPSHOT, worker["generation"]) if worker["generation"] else "nothing is saved yet"
+    return "The worker is %s, %s." % (worker["state"], saved)
