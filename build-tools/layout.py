@@ -78,10 +78,10 @@ def without_order() -> Iterator[str]:
 
 
 def unused_defaults() -> Iterator[str]:
-    """A variable of a role that none of its tasks has: the role would ignore what is set. Those of cache_common are for the other roles."""
+    """A variable of a role that none of its tasks and templates has: the role would ignore what is set. Those of cache_common are for the other roles."""
     used: dict[str, set[str]] = {}
     for directory in sorted(ROOT.glob("roles/*")):
-        files = [path for folder in ("tasks", "vars", "handlers") for path in sorted((directory / folder).rglob("*.yml"))]
+        files = [path for folder in ("tasks", "vars", "handlers", "templates") for path in sorted((directory / folder).rglob("*.*"))]
         used[directory.name] = set(re.findall(r"\w+", " ".join(path.read_text(encoding="utf-8") for path in files)))
     for role in used:
         for name in re.findall(r"^(\w+):", (ROOT / "roles" / role / "defaults/main.yml").read_text(encoding="utf-8"), re.MULTILINE):

@@ -37,6 +37,7 @@ PERCENT = (0, 100)
 RANGES: Dict[str, Tuple[float, float]] = {
     "cache_cold_test_repeat": (1, 1000),
     "cache_cold_test_timeout": SECONDS,
+    "cache_readiness_min_residency": PERCENT,
     "cache_restart_attempts": (1, 1000),
     "cache_restart_drain_timeout": (0, SECONDS[1]),
     "cache_restart_max_age": SECONDS,
@@ -262,6 +263,12 @@ def _file(name: str, value: str) -> None:
         raise ResidencyError("%s is '%s': there is no such file on the controller." % (name, printable(value, 200)))
 
 
+def _port(name: str, value: Any) -> None:
+    number = re.fullmatch(r"(?:[\w.-]+:|\[[0-9a-fA-F:]+\]:)?([0-9]{1,5})", str(value))
+    if not number or not 1 <= int(number.group(1)) <= 65535:
+        raise ResidencyError("%s is '%s': it must be a port, or an address and a port such as 10.0.0.1:8432." % (name, printable(value, 100)))
+
+
 def _absolute(name: str, value: str) -> None:
     if not os.path.isabs(value):
         raise ResidencyError("%s is '%s': it must be an absolute path." % (name, printable(value, 200)))
@@ -278,6 +285,9 @@ FORMS: Dict[str, Callable[[str, Any], Any]] = {
     "cache_cold_test_snapshot": lambda name, value: _named(name, value, _residency_snapshot.check_name, True),
     "cache_io_workload_conf": _file,
     "cache_io_workload_limit": _units.parse_bytes,
+    "cache_readiness_agent": _port,
+    "cache_readiness_http": _port,
+    "cache_readiness_snapshot": lambda name, value: _named(name, value, _residency_snapshot.check_name, True),
     "cache_restart_max_lag": _units.parse_bytes,
     "cache_restart_min_free": _units.parse_bytes,
     "cache_restart_serial": _batches,

@@ -58,15 +58,15 @@ def wait_until(condition, seconds=300):
 
 
 class HAProxy:
-    """Its backend read has a server for each of ``clusters``, by its name, which a connection is the check of."""
+    """Its backend read has a server for each of ``clusters``, by its name, which a connection is the check of; ``more`` are words of each server's."""
 
-    def __init__(self, directory, clusters):
+    def __init__(self, directory, clusters, more=""):
         self.socket = os.path.join(directory, "admin.sock")
         path = os.path.join(directory, "haproxy.cfg")
         with open(path, "w") as file:
             file.write(HAPROXY.format(directory=directory))
             for name, one in clusters.items():
-                file.write("  server %s unix@%s/.s.PGSQL.%d check inter 200ms\n" % (name, one.socket, one.port))
+                file.write("  server %s unix@%s/.s.PGSQL.%d check inter 200ms %s\n" % (name, one.socket, one.port, more))
         self._process = subprocess.Popen([os.environ["HAPROXY"], "-f", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(lambda: set(self.statuses().values()) == {"UP"})
 
@@ -76,13 +76,13 @@ class HAProxy:
             connection.sendall(command.encode() + b"\n")
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
-    def statuses(self):
+    def statuses(self, column="status"):
         """Of each server; none while nobody answers."""
         try:
             rows = csv.DictReader(io.StringIO(self.ask("show stat").lstrip("# ")))
         except OSError:
             return {}
-        return {row["svname"]: row["status"] for row in rows if row["pxname"] == "read" and row["svname"] != "BACKEND"}
+        return {row["svname"]: row[column] for row in rows if row["pxname"] == "read" and row["svname"] != "BACKEND"}
 
     def status(self, name):
         return self.statuses()[name]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-
 import pytest
 
 HOST = "pg-b"  # which has pipelining: much faster
@@ -21,22 +17,16 @@ def pid(host):
 
 
 @pytest.fixture(name="step")
-def fixture_step(host, request, tmp_path):
+def fixture_step(host, play):
     def step(name, **variables):
         server = {"pid": pid(host), "cluster_name": "15/main", "version_num": 150000, "data_directory": REAL}
-        play = {
-            "hosts": HOST, "gather_facts": False,
-            "tasks": [{"ansible.builtin.include_role": {"name": "pgfleet.cache.cache_common", "tasks_from": f"service/systemd/{name}.yml"}}],
-            "vars": dict({
+        return play(
+            hosts=HOST,
+            tasks=[{"ansible.builtin.include_role": {"name": "pgfleet.cache.cache_common", "tasks_from": f"service/systemd/{name}.yml"}}],
+            vars=dict({
                 "pgfleet_service_server": server, "pgfleet_service_timeout": 60,
                 "pgfleet_service_evict": {"layers": ["page_cache", "shared_buffers"], "scope": "cluster", "force": False},
             }, **variables),
-        }
-        path = tmp_path / "play.json"
-        path.write_text(json.dumps([play]))
-        return subprocess.run(
-            ["ansible-playbook", "--inventory", request.config.getoption("ansible_inventory"), str(path)], check=False, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ),
         )
 
     return step

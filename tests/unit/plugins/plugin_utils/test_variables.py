@@ -40,6 +40,8 @@ TEXTS = {
     "cache_temp_buffer_cost_sizes": "128, 4194304",
     "cache_temp_buffer_cost_time_limit": "90 min",
     "cache_warmup_budget": "8GB",
+    "cache_readiness_agent": "[::1]:8433",
+    "cache_readiness_http": "10.0.0.1:8432",
     "cache_unattended_autosave": "5min",
     "cache_unattended_autosave_keep": "3",
     "cache_unattended_budget": "16GB",
