@@ -12,9 +12,10 @@ import re
 import shutil
 
 import pytest
-from cluster import OWNER
+from cluster import OWNER, run
 from conftest import HOSTS
 from playbook import documented, keys, recap, task
+from proxies import wait_until
 from test_install import RESTART
 
 PRELOAD = "server_preload"
@@ -165,6 +166,23 @@ def test_a_worker_that_cannot_save(plain, preload):
     restart(plain)
     [failed] = preload({"wait_timeout": 2})
     assert failed["failed"] and re.match(r"The worker of pg_residency (has saved nothing|does not run)", failed["msg"]), failed["msg"]
+
+
+def test_a_full_disk(plain, preload):
+    """Saving stops, and PostgreSQL does not; when there is room, it goes on, and what was saved is there."""
+    given = {"parameters": {"autosave": "1s", "autosave_keep": 1}}
+    preload(given)
+    restart(plain)
+    [saved] = preload(given)
+    run("mount", "-t", "tmpfs", "-o", "size=16k,mode=0700,uid=%s" % OWNER, "tmpfs", plain.data + "/pg_residency")
+    try:
+        wait_until(lambda: plain.sql("SELECT failures > 0 FROM residency_worker") == "t", 60)
+        assert "No space left on device" in plain.sql("SELECT message FROM residency_worker")
+        plain.sql("CREATE TABLE served AS SELECT 1; DROP TABLE served")
+    finally:
+        run("umount", "--lazy", plain.data + "/pg_residency")
+    wait_until(lambda: plain.sql("SELECT failures = 0 AND generation > %d FROM residency_worker" % saved["worker"]["generation"]) == "t", 120)
+    assert not [name for name in os.listdir(plain.data + "/pg_residency") if "tmp" in name and "lock" not in name]
 
 
 def test_the_playbook(plain, ansible, tmp_path, state_directory):

@@ -67,7 +67,9 @@ find_here(void)
 
 	if (gethostname(here.host, sizeof(here.host) - 1) != 0)
 		here.host[0] = '\0';
-	here.timeline = valid ? control->checkPointCopy.ThisTimeLineID : 0;
+	/* a standby, and what pg_rewind has made one, may replay a later one than its checkpoint's */
+	if (valid)
+		here.timeline = Max(control->checkPointCopy.ThisTimeLineID, control->minRecoveryPointTLI);
 	pfree(control);
 	return here;
 }
