@@ -18,12 +18,12 @@ demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
 .PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule test-few
-.PHONY: test-block-devices test-cuts test-packages test-fleet test-cold test-tenant
+.PHONY: test-block-devices test-cuts test-packages test-fleet test-reboot test-cold test-tenant
 test: ## what every change has to pass, and the sum of it (root); 20 to 35 minutes
 	@MAJORS=18 /usr/bin/python3 build-tools/test.py sanity lint unit majors beside molecule beside extension then integration
 
 test-all: ## everything, each variant, scenario and version, but not stress and asan (root); hours
-	@THOROUGH=1 CUTS=6 /usr/bin/python3 build-tools/test.py --once --limit 180 lint unit sanity beside packages fleet then extension molecule beside majors tenant \
+	@THOROUGH=1 CUTS=6 /usr/bin/python3 build-tools/test.py --once --limit 180 lint unit sanity beside packages fleet reboot then extension molecule beside majors tenant \
 		then integration then block-devices cold
 
 test-quick: ## lint, units, and the heart of each file of the integration tests (root): for work in progress, under 8 minutes
@@ -67,6 +67,9 @@ test-molecule: ## SCENARIO=default: two hosts with systemd, in Docker (root); CO
 
 test-packages: ## SCENARIO=packages: source, Debian package, repository on three releases of Debian (root)
 	@build-tools/molecule packages $(COMMAND)
+
+test-reboot: ## SCENARIO=reboot: two hosts that are killed ten times, unattended; REBOOT_SEED= (root)
+	@build-tools/molecule reboot $(COMMAND)
 
 test-fleet: ## SCENARIO=fleet: a rolling restart under load, behind HAProxy and pgbouncer (root)
 	@build-tools/molecule fleet $(COMMAND)

@@ -29,6 +29,8 @@ SELECT snapshot || '@' || generation AS snapshot, state,
        CASE WHEN state <> 'holding' THEN greatest(0, extract(epoch FROM statement_timestamp() - finished_at)) END::float8 AS ended
 FROM @extschema@.residency_jobs ORDER BY job DESC LIMIT 1"""
 
+_WORKER = "SELECT state, failures, message FROM @extschema@.residency_worker"
+
 
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
@@ -79,7 +81,7 @@ def _measure(session: Session, result: Dict[str, Any]) -> str:
     result["restore"] = restores[0] if restores else None
     snapshots = [one for one in _residency_snapshot.list_all(session) if not one["problem"]]
     if not snapshots:
-        return "Run pgfleet.cache.snapshot when the caches are warm: there is no snapshot."
+        return _worker(session) or "Run pgfleet.cache.snapshot when the caches are warm: there is no snapshot."
     last = max(snapshots, key=lambda one: one["taken_at"])
     label = _residency_snapshot.full_name(last)
     result["snapshot"] = {"name": label, "age": last["age"], "thin": last["thin"], "residency": _residency_info.amount(session, label).residency}
@@ -87,7 +89,15 @@ def _measure(session: Session, result: Dict[str, Any]) -> str:
         result["remarks"].append("%s is older than a day." % label)
     if last["thin"]:
         result["remarks"].append("%s is thin: it holds less than half of the fullest generation." % label)
-    return ""
+    return _worker(session)
+
+
+def _worker(session: Session) -> str:
+    """What keeps a server that preloads the library from saving by itself; empty if nothing does."""
+    worker = session.only_row(_WORKER)
+    if worker["failures"]:
+        return "Correct what keeps PostgreSQL from saving its caches: %s (%d times in a row)." % (printable(worker["message"]), worker["failures"])
+    return "Restart PostgreSQL: its worker of pg_residency was ended." if worker["state"] == "stopped" else ""
 
 
 def _starts(kept: Mapping[str, Any]) -> bool:

@@ -168,8 +168,8 @@ def test_a_worker_that_cannot_save(plain, preload):
     assert failed["failed"] and re.match(r"The worker of pg_residency (has saved nothing|does not run)", failed["msg"]), failed["msg"]
 
 
-def test_a_full_disk(plain, preload):
-    """Saving stops, and PostgreSQL does not; when there is room, it goes on, and what was saved is there."""
+def test_a_full_disk(plain, preload, as_postgres):
+    """Saving stops, and PostgreSQL does not; status says so; when there is room, it goes on, and what was saved is there."""
     given = {"parameters": {"autosave": "1s", "autosave_keep": 1}}
     preload(given)
     restart(plain)
@@ -179,6 +179,9 @@ def test_a_full_disk(plain, preload):
         wait_until(lambda: plain.sql("SELECT failures > 0 FROM residency_worker") == "t", 60)
         assert "No space left on device" in plain.sql("SELECT message FROM residency_worker")
         plain.sql("CREATE TABLE served AS SELECT 1; DROP TABLE served")
+        ask = task("host_status", directory="/nowhere", name="db1", login_port=plain.port, login_unix_socket=plain.socket)
+        [there] = as_postgres(ask)
+        assert re.match("Correct what keeps PostgreSQL from saving its caches: .*No space left on device", there["to_do"]), there
     finally:
         run("umount", "--lazy", plain.data + "/pg_residency")
     wait_until(lambda: plain.sql("SELECT failures = 0 AND generation > %d FROM residency_worker" % saved["worker"]["generation"]) == "t", 120)

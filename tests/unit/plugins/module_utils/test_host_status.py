@@ -46,6 +46,7 @@ def status(tmp_path, monkeypatch):
                 "FROM relations": [DATABASE], "residency_jobs": [RESTORE],
                 "residency_snapshots()": [snapshot_row(age=7200.5)] if snapshots is None else snapshots,
                 "residency_snapshot_segments": [{"wanted": 400, "resident": 285, "gone": 100}],
+                "residency_worker": [{"state": "not preloaded", "failures": 0, "message": None}],
             }, **answers))
 
         monkeypatch.setattr(_host_status, "attach_extension", attach)
@@ -76,6 +77,10 @@ def test_the_newest_snapshot_that_can_be_used(status):
 
 @pytest.mark.parametrize(("options", "to_do"), [
     ({"snapshots": []}, "Run pgfleet.cache.snapshot when the caches are warm: there is no snapshot."),
+    ({"residency_worker": [{"state": "waiting", "failures": 0, "message": None}]}, ""),
+    ({"residency_worker": [{"state": "stopped", "failures": 3, "message": "no space"}]},
+     "Correct what keeps PostgreSQL from saving its caches: no space (3 times in a row)."),
+    ({"residency_worker": [{"state": "stopped", "failures": 0, "message": None}]}, "Restart PostgreSQL: its worker of pg_residency was ended."),
     ({"attached": NotInstalledError("Run pgfleet.cache.install.")}, "Run pgfleet.cache.install."),
     ({"error": DOWN}, str(DOWN)),
     ({"record": {"pending": PENDING}}, AGAIN % COLD),
