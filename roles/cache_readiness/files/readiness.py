@@ -7,9 +7,11 @@
 systemd starts it at the first connection to one of two sockets:
 
 1. HTTP: status 200 if that is at least --min-residency, else 503; the body says how much, as JSON.
-2. HAProxy's agent-check: a line "up N%", with which HAProxy weighs the server. Never "ready", which would end an operator's drain or maintenance.
+2. HAProxy's agent-check: a line "up N%", with which HAProxy weighs the server. Never "ready", which would end an operator's drain or maintenance, nor
+   "down", which would outlive this program: whether a server serves is for the check itself to find out.
 
-A server that does not accept connections is 503 and "down". Anything else that keeps this program from measuring takes no server out of traffic.
+A server that does not accept connections is 503 and "up 1%", with which it begins. Anything else that keeps this program from measuring takes no server
+out of traffic.
 
 While a restore of the snapshot runs, its job tells what is resident. Otherwise every segment is measured, for which the server may use a
 hundredth of a CPU: until the time has come for the next measurement, the last one is the answer.
@@ -170,9 +172,7 @@ class Agent(socketserver.StreamRequestHandler):
 
     def handle(self):
         answer = self.server.postgresql.answer()
-        # 0 % would be a drain
-        line = "down" if answer.residency is None else "up %d%%" % max(1, int(answer.residency))
-        self.wfile.write(line.encode() + b"\n")
+        self.wfile.write(b"up %d%%\n" % max(1, int(answer.residency or 0)))  # 0 % would be a drain
 
 
 class Listener(socketserver.ThreadingMixIn, HTTPServer):
