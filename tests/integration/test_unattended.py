@@ -12,13 +12,19 @@ import re
 import shutil
 
 import pytest
-from cluster import OWNER, run
+from cluster import LOOSE, OWNER, run, thorough
 from conftest import HOSTS
 from playbook import documented, keys, recap, task
 from proxies import wait_until
 from test_install import RESTART
 
 PRELOAD = "server_preload"
+COLD = """
+- name: Evict the table
+  ansible.builtin.command: dd if=%s iflag=nocache count=0 status=none
+  become: true
+  changed_when: true
+"""
 
 
 @pytest.fixture(scope="module")
@@ -188,15 +194,52 @@ def test_a_full_disk(plain, preload, as_postgres):
     assert not [name for name in os.listdir(plain.data + "/pg_residency") if "tmp" in name and "lock" not in name]
 
 
-def test_the_playbook(plain, ansible, tmp_path, state_directory):
-    """Hosts that have to be restarted are named; the role restarts one if asked, by cache_restart, and verifies it."""
+@pytest.fixture
+def variables(plain, tmp_path, state_directory):
+    """Of a host that can be restarted."""
     service = tmp_path / "restart.yml"
     service.write_text(RESTART.format(bin=plain.bin, data=plain.data, log=plain.log))
-    variables = {
+    return {
         "pgfleet_login_port": plain.port, "pgfleet_login_unix_socket": plain.socket, "pgfleet_state_directory": state_directory,
         "pgfleet_service_manager": str(service), "cache_restart_min_standbys": 0, "cache_restart_min_residency": 0, "cache_restart_min_free": "1MB",
         "pgfleet_results": str(tmp_path / "results"),
     }
+
+
+@thorough
+def test_a_pending_restore_beside_that_of_the_start(plain, preload, ansible, variables, tmp_path):
+    """What a rolling restart has still to restore takes the place of what the server restores by itself; a new one waits for it."""
+    given = {"parameters": {"rate": "256kB"}}
+    preload(given)
+    restart(plain)
+    preload(given)
+    plain.sql("CREATE TABLE IF NOT EXISTS large AS SELECT i, repeat('x', 1000) AS filler FROM generate_series(1, 30000) AS i; CHECKPOINT")
+    large = plain.file_of("large")
+    plain.warm(large)
+    reboot = tmp_path / "reboot.yml"
+    reboot.write_text(RESTART.format(bin=plain.bin, data=plain.data, log=plain.log).replace(" restart ", " stop ") + COLD % large + (
+        RESTART.format(bin=plain.bin, data=plain.data, log=plain.log).replace(" restart ", " start ")))
+    ansible.set_hosts({"db1": {}}, **dict(variables, pgfleet_service_manager=str(reboot)))
+    role = ansible.write([], roles=["pgfleet.cache.cache_restart"])
+
+    def start_cold():
+        plain.stop()
+        run("dd", "if=" + large, "iflag=nocache", "count=0", "status=none")
+        plain.start()
+        wait_until(lambda: plain.sql("SELECT count(*) FROM residency_jobs WHERE unattended AND state = 'running'") == "1", 20)
+
+    output, status = ansible.command(role, "-e", "cache_restart_min_residency=90", "-e", "cache_warmup_budget=64kB")
+    assert status != 0 and "90" in output, output
+    start_cold()
+    output, status = ansible.command(role, "-e", "cache_restart_min_residency=%d" % LOOSE)
+    assert status == 0 and plain.is_restored("restart", "public.large"), output
+    start_cold()
+    output, status = ansible.command(role)
+    assert status != 0 and re.search(r"Restore job \d+ is running on db1: wait until it ends", output), output
+
+
+def test_the_playbook(plain, ansible, variables):
+    """Hosts that have to be restarted are named; the role restarts one if asked, by cache_restart, and verifies it."""
     ansible.set_hosts({"db1": {}}, **variables)
     role = ansible.write([], roles=["pgfleet.cache.cache_unattended"])
     started = plain.sql("SELECT pg_postmaster_start_time()")
