@@ -2,19 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tells load balancers how warm a PostgreSQL server is: the percentage of a snapshot that is resident in its page cache.
+"""Reports to load balancers how warm a PostgreSQL server is: the percentage of a snapshot that is resident in its page cache.
 
 systemd starts it at the first connection to one of two sockets:
 
-1. HTTP: status 200 if that is at least --min-residency, else 503; the body says how much, as JSON.
+1. HTTP: status 200 if that is at least --min-residency, else 503; the body has the percentage, as JSON.
 2. HAProxy's agent-check: a line "up N%", with which HAProxy weighs the server. Never "ready", which would end an operator's drain or maintenance, nor
    "down", which would outlive this program: whether a server serves is for the check itself to find out.
 
 A server that does not accept connections is 503 and "up 1%", with which it begins. Anything else that keeps this program from measuring takes no server
 out of traffic.
 
-While a restore of the snapshot runs, its job tells what is resident. Otherwise every segment is measured, for which the server may use a
-hundredth of a CPU: until the time has come for the next measurement, the last one is the answer.
+While a restore of the snapshot runs, its job has the number of resident blocks. Otherwise every segment is measured, with at most a hundredth of a
+CPU: until the time has come for the next measurement, the last one is the answer.
 """
 
 import argparse
