@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import os
 import re
@@ -38,6 +39,7 @@ RANGES: Dict[str, Tuple[float, float]] = {
     "cache_cold_test_repeat": (1, 1000),
     "cache_cold_test_timeout": SECONDS,
     "cache_readiness_min_residency": PERCENT,
+    "cache_readiness_patience": (0, SECONDS[1]),
     "cache_restart_attempts": (1, 1000),
     "cache_restart_drain_timeout": (0, SECONDS[1]),
     "cache_restart_max_age": SECONDS,
@@ -264,9 +266,16 @@ def _file(name: str, value: str) -> None:
 
 
 def _port(name: str, value: Any) -> None:
-    number = re.fullmatch(r"(?:[\w.-]+:|\[[0-9a-fA-F:]+\]:)?([0-9]{1,5})", str(value))
-    if not number or not 1 <= int(number.group(1)) <= 65535:
-        raise ResidencyError("%s is '%s': it must be a port, or an address and a port such as 10.0.0.1:8432." % (name, printable(value, 100)))
+    """As systemd's ListenStream has it, which takes no names of hosts."""
+    address, dummy, port = str(value).rpartition(":")
+    try:
+        if address:
+            ipaddress.ip_address(address[1:-1] if address.startswith("[") and address.endswith("]") else address if ":" not in address else "")
+        if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
+            raise ValueError
+    except ValueError:
+        raise ResidencyError("%s is '%s': it must be a port, or an IP address and a port such as 10.0.0.1:8432 or [::1]:8432." % (
+            name, printable(value, 100))) from None
 
 
 def _absolute(name: str, value: str) -> None:

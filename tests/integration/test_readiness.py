@@ -7,16 +7,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
 import pytest
-from cluster import OWNER, free_port, thorough
+from cluster import OWNER, free_port, run, thorough
 from proxies import HAProxy, wait_until
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "../../roles/cache_readiness/files/readiness.py")
@@ -69,61 +73,89 @@ def one(machine, cluster):
 
 
 @pytest.fixture(params=["/usr/bin/python3", pytest.param(PSYCOPG_3, marks=thorough)], ids=["psycopg2", "psycopg3"])
-def readiness(request, one, machine):
+def begin(request, one, machine):
+    """Start the program beside a server that has just been started, with three quarters of the table cold."""
     program = shutil.copy(PROGRAM, machine.directory)
     one.warm(one.large)
     one.sql("SELECT residency_snapshot('autosave', 1, true)")
-    started = Readiness(request.param, program, one, "--min-residency=60")
-    yield started
-    started.stop()
+    one.stop()
+    cool_most(one)
+    one.start()
+    started = []
+
+    def start(*arguments):
+        started.append(Readiness(request.param, program, one, "--min-residency=60", *arguments))
+        return started[0]
+
+    yield start
+    for each in started:
+        each.stop()
 
 
 def cool_most(one):
-    """Three quarters of the table are no longer in the page cache."""
-    one.sql("CHECKPOINT")
     with open(one.large, "rb") as file:
+        os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, os.path.getsize(one.large) * 3 // 4, os.POSIX_FADV_DONTNEED)
 
 
-def test_what_it_answers(one, readiness):
-    """The measured residency; 503 below the minimum; HTTP's other methods; and nobody waits for a client that says nothing."""
+def test_a_cold_start(one, begin):
+    """The measured residency, until it was enough once: then a cache that shrinks is no reason to lose traffic."""
+    readiness = begin()
     status, said = readiness.get()
-    assert (status, said["state"], said["snapshot"], said["reason"]) == (200, "measured", "autosave", "") and abs(said["residency"] - residency(one)) < CLOSE
-    cool_most(one)
-    with socket.create_connection(("127.0.0.1", readiness.http)):
-        wait_until(lambda: readiness.get()[0] == 503, 10)
-        said = readiness.get()[1]
-        assert abs(said["residency"] - residency(one)) < CLOSE and said["residency"] < 60, said
-        assert readiness.line() == "up %d%%\n" % said["residency"]
+    assert (status, said["state"], said["snapshot"]) == (503, "measured", "autosave") and abs(said["residency"] - residency(one)) < CLOSE, said
+    assert readiness.line() == "up %d%%\n" % said["residency"]
     request = urllib.request.Request("http://127.0.0.1:%d/" % readiness.http, method="HEAD")
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request, timeout=20)
     assert refused.value.code == 503 and refused.value.read() == b""
-
-
-def test_it_follows_a_restore(one, readiness):
-    """While a job runs, it is the job that tells."""
+    one.warm(one.large)
+    wait_until(lambda: readiness.get()[0] == 200, 20)
     cool_most(one)
+    time.sleep(3)
+    status, said = readiness.get()
+    assert (status, said["state"], readiness.line()) == (200, "ready", "up 100%\n"), said
+    one.stop()
+    wait_until(lambda: readiness.get()[1]["state"] == "down", 10)
+    assert (readiness.get()[0], readiness.line()) == (503, "up 1%\n")
+    cool_most(one)
+    one.start()
+    wait_until(lambda: readiness.get()[1]["state"] != "down", 10)
+    status, said = readiness.get()
+    assert (status, said["state"]) == (503, "measured"), said
+
+
+def test_it_follows_a_restore(one, begin):
+    """While a job runs, it is the job that reports; with its end the server is ready, however warm it is."""
+    readiness = begin()
     job = one.sql("SELECT residency_restore_start('autosave', '{\"rate\": 4194304}')")
     wait_until(lambda: readiness.get()[1]["state"] == "restoring", 10)
     first = readiness.get()[1]["residency"]
     wait_until(lambda: readiness.get()[1]["residency"] > first, 20)
+    assert readiness.get()[0] == 503
     one.sql("SELECT residency_cancel(%s)" % job)
-    wait_until(lambda: readiness.get()[1]["state"] == "measured", 10)
+    wait_until(lambda: readiness.get()[0] == 200, 10)
+    assert readiness.line() == "up 100%\n" and residency(one) < 60
 
 
-def test_it_stops_no_traffic_without_need(one, readiness):
-    """Without a snapshot, without the extension, or without a login, PostgreSQL serves, and so it is up; stopped, it is not, at once."""
+def test_patience(begin):
+    readiness = begin("--patience=4")
+    assert readiness.get()[0] == 503
+    wait_until(lambda: readiness.get()[0] == 200, 10)
+
+
+def test_it_stops_no_traffic_without_need(one, begin):
+    """Without a snapshot, without the extension, or without a login, PostgreSQL serves, and so it is up."""
+    readiness = begin()
     one.sql("SELECT residency_drop_snapshot('autosave')")
-    wait_until(lambda: readiness.get()[1]["reason"] == "There is no snapshot autosave.", 10)
+    wait_until(lambda: readiness.get()[1]["state"] == "no snapshot", 10)
     assert (readiness.get()[0], readiness.line()) == (200, "up 100%\n")
     one.sql("DROP EXTENSION pg_residency")
-    wait_until(lambda: readiness.get()[1]["reason"] == "Extension pg_residency is not in this database.", 10)
+    wait_until(lambda: readiness.get()[1]["state"] == "no extension", 10)
     assert (readiness.get()[0], readiness.line()) == (200, "up 100%\n")
     one.sql("CREATE EXTENSION pg_residency")
     one.sql("ALTER DATABASE postgres ALLOW_CONNECTIONS false", "template1")
     one.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgfleet readiness'", "template1")
-    wait_until(lambda: "not currently accepting connections" in readiness.get()[1]["reason"], 10)
+    wait_until(lambda: readiness.get()[1]["state"] == "not measured", 10)
     assert (readiness.get()[0], readiness.line()) == (200, "up 100%\n")
     one.stop()
     wait_until(lambda: readiness.get()[1]["state"] == "down", 10)
@@ -132,24 +164,66 @@ def test_it_stops_no_traffic_without_need(one, readiness):
     one.sql("ALTER DATABASE postgres ALLOW_CONNECTIONS true", "template1")
 
 
-def test_haproxy(one, readiness, tmp_path):
-    """The weight follows the residency; a server that is stopped is down, and comes back; an operator's drain stays."""
+def test_a_server_that_hangs(one, begin):
+    """A server whose storage hangs answers nobody, and the kernel still accepts connections for it."""
+    readiness = begin("--patience=0")
+    wait_until(lambda: readiness.get()[0] == 200, 10)
+    with open(one.data + "/postmaster.pid", encoding="ascii") as file:
+        postmaster = int(file.readline())
+    all_of_it = [*map(int, run("ps", "-o", "pid=", "--ppid", str(postmaster)).split()), postmaster]
+    for pid in all_of_it:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        with socket.create_connection(("127.0.0.1", readiness.agent)):  # which waits for the answer
+            wait_until(lambda: readiness.line() == "up 1%\n", 20)
+            assert readiness.get()[0] == 503
+    finally:
+        for pid in all_of_it:
+            os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: readiness.get()[0] == 200, 20)
+
+
+def test_slow_clients(one, begin):
+    """Many that send a byte at a time: others are answered when these have had their time, and a dead server is not called alive."""
+    readiness = begin("--patience=0")
+    wait_until(lambda: readiness.get()[0] == 200, 10)
+    one.stop()
+    with contextlib.ExitStack() as slow:
+        clients = [slow.enter_context(socket.create_connection(("127.0.0.1", readiness.http))) for dummy in range(40)]
+        wait_until(lambda: readiness.line() == "up 1%\n", 10)
+        deadline = time.monotonic() + 8
+        found = set()
+        while time.monotonic() < deadline:
+            for client in clients:
+                with contextlib.suppress(OSError):
+                    client.send(b"G")
+            found.add(readiness.line())
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                found.add(readiness.get()[0])
+            time.sleep(0.3)
+    assert found == {503, "up 1%\n"}, found
+    one.start()
+    wait_until(lambda: readiness.get()[0] == 200, 20)
+
+
+def test_haproxy(one, begin, tmp_path):
+    """The weight follows the residency; an operator's drain stays; a server that was stopped comes back with little."""
+    readiness = begin()
     proxy = HAProxy(str(tmp_path), {"db1": one}, "weight 100 agent-check agent-addr 127.0.0.1 agent-port %d agent-inter 200ms" % readiness.agent)
     try:
-        wait_until(lambda: abs(int(proxy.statuses("weight")["db1"]) - residency(one)) < CLOSE, 20)
-        cool_most(one)
         wait_until(lambda: int(proxy.statuses("weight")["db1"]) < 60, 20)
         assert abs(int(proxy.statuses("weight")["db1"]) - residency(one)) < CLOSE and proxy.status("db1") == "UP"
-        proxy.ask("set server read/db1 state drain")
         one.warm(one.large)
-        wait_until(lambda: readiness.line() > "up 9", 20)
+        wait_until(lambda: int(proxy.statuses("weight")["db1"]) == 100, 20)
+        proxy.ask("set server read/db1 state drain")
         wait_until(lambda: proxy.status("db1").startswith("DRAIN"), 20)
         one.stop()
         wait_until(lambda: readiness.line() == "up 1%\n", 20)
         one.start()
-        wait_until(lambda: readiness.line().startswith("up 9"), 20)
-        wait_until(lambda: proxy.status("db1").startswith("DRAIN"), 20)
+        wait_until(lambda: readiness.line() == "up 100%\n", 20)
+        time.sleep(1)
+        assert proxy.status("db1").startswith("DRAIN")
         proxy.ask("set server read/db1 state ready")
-        wait_until(lambda: proxy.status("db1") == "UP" and int(proxy.statuses("weight")["db1"]) > 90, 20)
+        wait_until(lambda: proxy.status("db1") == "UP" and int(proxy.statuses("weight")["db1"]) == 100, 20)
     finally:
         proxy.stop()

@@ -20,6 +20,9 @@
 #define DIED_PATH RESIDENCY_TEMP_PREFIX ".died"
 #define MOST_DEATHS 2
 
+/* generations that are read, the newest ones: each is in memory as a whole */
+#define MOST_GENERATIONS 16
+
 /* milliseconds from the end of a job by a shutdown until the worker learns of that, at most */
 #define SHUTDOWN_PATIENCE 5000
 
@@ -46,7 +49,10 @@ count_death(int deaths)
 void
 autorestore_survived(void)
 {
-	(void) remove_file(DIED_PATH);
+	if (unlink(DIED_PATH) != 0 && errno != ENOENT)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not remove file \"%s\": %m", DIED_PATH)));
 }
 
 /* --- which snapshot --- */
@@ -111,9 +117,10 @@ read_usable(const Generation *wanted)
 {
 	int			count;
 	Generation *list = list_generations(&count);
-	Chosen		usable = {palloc(Max(count, 1) * sizeof(ResidencySnapshot)), NULL, 0};
+	Chosen		usable = {palloc(MOST_GENERATIONS * sizeof(ResidencySnapshot)), NULL, 0};
 
-	for (int i = 0; i < count; i++)
+	/* the newest first */
+	for (int i = count - 1; i >= 0 && usable.count < MOST_GENERATIONS; i--)
 	{
 		ResidencySnapshot *snapshot = &usable.snapshots[usable.count];
 
@@ -124,8 +131,12 @@ read_usable(const Generation *wanted)
 		if (snapshot->problem == NULL)
 			usable.count++;
 		else
+		{
 			ereport(LOG,
 					(errmsg("skipped snapshot \"%s\": %s", snapshot->label, snapshot->problem)));
+			if (snapshot->data != NULL)
+				pfree(snapshot->data);
+		}
 	}
 	return usable;
 }
@@ -237,6 +248,20 @@ autorestore_start(const char *own)
 		return 0;
 	here = find_here();
 	parse_name(name, &wanted, true);
+	died = deaths();
+	if (died >= MOST_DEATHS)
+	{
+		ereport(LOG,
+				(errmsg("restoring nothing: the server has died %d times in a row "
+						"while it restored snapshot \"%s\" at its start",
+						died, name),
+				 errhint("residency_restore_start('%s') restores it. After a start that survives, the next one restores again.",
+						 name)));
+		return 0;
+	}
+	/* to read the snapshots may be what it dies of */
+	if (has_generation(wanted.name))
+		count_death(died + 1);
 	chosen = choose(&wanted, is_own, &here);
 	if (chosen.count == 0)
 	{
@@ -245,18 +270,6 @@ autorestore_start(const char *own)
 			ereport(LOG, (errmsg("restoring nothing: there is no usable snapshot \"%s\"", name)));
 		return 0;
 	}
-	died = deaths();
-	if (died >= MOST_DEATHS)
-	{
-		ereport(LOG,
-				(errmsg("restoring nothing: the server has died %d times in a row "
-						"while it restored snapshot \"%s\" at its start",
-						died, chosen.snapshots[0].label),
-				 errhint("residency_restore_start('%s') restores it. After a start that survives, the next one restores again.",
-						 chosen.snapshots[0].label)));
-		return 0;
-	}
-	count_death(died + 1);
 	settings = job_settings();
 	plan = job_plan_merged(chosen.snapshots, chosen.ages, chosen.count);
 	job = job_start(plan, &settings);

@@ -106,6 +106,19 @@ list_generations(int *count)
 	return list;
 }
 
+bool
+has_generation(const char *name)
+{
+	int			count;
+	Generation *list = list_generations(&count);
+	bool		found = false;
+
+	for (int i = 0; i < count; i++)
+		found = found || strcmp(list[i].name, name) == 0;
+	pfree(list);
+	return found;
+}
+
 char *
 snapshot_path(const Generation *g)
 {

@@ -26,6 +26,9 @@ extern void parse_name(const char *text, Generation *g, bool generation_allowed)
 /* Every snapshot in this data directory, by name and generation. */
 extern Generation *list_generations(int *count);
 
+/* Whether there is any generation of that name. */
+extern bool has_generation(const char *name);
+
 /* The number of the next generation; no number is used twice. */
 extern int	next_generation(const char *name, const Generation *list, int count);
 

@@ -123,31 +123,34 @@ typedef struct MergedSegment
 #define HEAT_UNIT 256
 
 /*
- * Adds the blocks of an older segment to the page cache's layer.  Those of shared buffers are the
- * first snapshot's: they were in use together, and no more of them fit.
+ * Adds the blocks of another segment to the page cache's layer, as far as the file now goes.  Those
+ * of shared buffers are the first snapshot's: they were in use together, and no more of them fit.
  */
 static void
-add_blocks(struct sf_segment *segment, const struct sf_segment *other, const char *label)
+add_blocks(struct sf_segment *segment, const struct sf_segment *other, uint32 now, const char *label)
 {
+	/* the file may have grown since the one, and shrunk since the other */
+	uint32		length = Max(segment->blocks, Min(other->blocks, now));
 	uint8	   *maps[SF_LAYERS];
 	uint8	   *add = palloc(pc_map_bytes(other->blocks));
 	/* as a snapshot file of one segment, from which it is read again */
-	uint8	   *file = palloc(SF_HEADER_BYTES + sf_segment_bound(segment->blocks));
+	uint8	   *file = palloc(SF_HEADER_BYTES + sf_segment_bound(length));
 	struct sf_header header = {.segment_blocks = RELSEG_SIZE};
 	size_t		at = 0;
 	bool		damaged = sf_read_map(other, add) != NULL;
 
 	for (int l = 0; l < SF_LAYERS; l++)
 	{
-		maps[l] = palloc(pc_map_bytes(segment->blocks));
+		maps[l] = palloc0(pc_map_bytes(length));
 		damaged |= sf_read_layer(segment, (enum sf_layer) l, maps[l]) != NULL;
 	}
 	if (damaged)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("snapshot \"%s\" is damaged", label)));
-	for (uint32 b = pc_next(add, other->blocks, 0, true);
-		 b < Min(other->blocks, segment->blocks); b = pc_next(add, other->blocks, b + 1, true))
+	segment->blocks = length;
+	for (uint32 b = pc_next(add, other->blocks, 0, true); b < Min(other->blocks, length);
+		 b = pc_next(add, other->blocks, b + 1, true))
 		pc_set(maps[SF_PAGE_CACHE], b);
 	header.body_size = sf_write_segment(segment, maps, file + SF_HEADER_BYTES);
 	if (!sf_next_segment(repalloc(file, SF_HEADER_BYTES + header.body_size), &header, &at, segment))
@@ -183,7 +186,7 @@ merge(HTAB *merged, const ResidencySnapshot *snapshot, int age, bool first)
 				memset(m->segment.layers, 0, sizeof(m->segment.layers));
 		}
 		if (!first)
-			add_blocks(&m->segment, &segments[i], snapshot->label);
+			add_blocks(&m->segment, &segments[i], blocks, snapshot->label);
 		m->heat += segment_heat(&segments[i]) * HEAT_UNIT >> Min(age, 63);
 	}
 }

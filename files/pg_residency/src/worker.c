@@ -24,6 +24,7 @@
 #include "storage/procsignal.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -197,11 +198,12 @@ describe_save(void *arg)
 				   RESTART_AFTER + next / 1000);
 }
 
+/* of a save, or of what comes before the first one */
 static void
-note_failure(WorkerState *state, MemoryContext context)
+note_failure(WorkerState *state)
 {
 	state->failures++;
-	MemoryContextSwitchTo(context);
+	MemoryContextSwitchTo(TopMemoryContext);
 	strlcpy(state->message, CopyErrorData()->message, sizeof(state->message));
 	set_state(state);
 }
@@ -251,16 +253,7 @@ save(WorkerState *state, NamesScope scope)
 	set_state(state);
 	MemoryContextSwitchTo(context);
 	error_context_stack = &callback;
-	PG_TRY();
-	{
-		header = snapshot_take(WORKER_SNAPSHOT, setting_autosave_keep, false, scope);
-	}
-	PG_CATCH();
-	{
-		note_failure(state, context);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	header = snapshot_take(WORKER_SNAPSHOT, setting_autosave_keep, false, scope);
 	error_context_stack = callback.previous;
 	state->milliseconds = monotonic_milliseconds() - began;
 	state->cpu_milliseconds = cpu_milliseconds() - cpu;
@@ -316,68 +309,55 @@ is_settled(const WorkerState *state)
 	return server_is_consistent() && !autorestore_runs(state->restore_job);
 }
 
-/* whether this data directory has a snapshot of an earlier save */
+/* Whether this start can no longer die of its restore: that has ended, or there was none. */
 static bool
-has_saved(void)
+has_survived(const WorkerState *state)
 {
-	int			count;
-	Generation *list = list_generations(&count);
-	bool		found = false;
-
-	for (int i = 0; i < count; i++)
-		found = found || strcmp(list[i].name, WORKER_SNAPSHOT) == 0;
-	pfree(list);
-	return found;
+	return state->restore_job != 0 ? !autorestore_runs(state->restore_job) : server_is_consistent();
 }
 
-void
-pg_residency_worker_main(Datum unused)
+static void
+work(WorkerState *state)
 {
-	WorkerState state = get_state();
 	int64		last = -1;		/* milliseconds; the last save, or when saving became possible */
 	bool		due = false;	/* at once, as nothing was ever saved */
 	int64		named = -NAMES_AGAIN;
 	bool		survived = false;
 
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	/* until the restore has begun there is nothing to save */
+	pqsignal(SIGTERM, die);
+	restore(state);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	/* the postmaster's signal that a worker for the names has ended */
-	pqsignal(SIGUSR1, procsignal_sigusr1_handler);
-	BackgroundWorkerUnblockSignals();
-	before_shmem_exit(note_end, (Datum) 0);
-	state.pid = MyProcPid;
-	restore(&state);
 	while (!ShutdownRequestPending)
 	{
 		int64		now = monotonic_milliseconds();
 
-		if (!survived && !autorestore_runs(state.restore_job))
+		if (!survived && has_survived(state))
 		{
 			autorestore_survived();
 			survived = true;
 		}
-		if (!is_settled(&state))
+		if (!is_settled(state))
 		{
-			wait_until(&state,
-					   server_is_consistent() ? WORKER_RESTORING : WORKER_RECOVERING, -1,
+			wait_until(state, server_is_consistent() ? WORKER_RESTORING : WORKER_RECOVERING, -1,
 					   LOOK_AGAIN);
 			continue;
 		}
 		if (last < 0)
 		{
 			last = now;
-			due = state.failures == 0 && !has_saved();
+			due = state->failures == 0 && !has_generation(WORKER_SNAPSHOT);
 		}
-		if (delay(&state) < 0)
-			wait_until(&state, setting_autosave == AUTOSAVE_OFF ? WORKER_OFF : WORKER_WAITING, -1,
+		if (delay(state) < 0)
+			wait_until(state, setting_autosave == AUTOSAVE_OFF ? WORKER_OFF : WORKER_WAITING, -1,
 					   LONGEST_SLEEP);
-		else if (!due && now < last + delay(&state))
-			wait_until(&state, WORKER_WAITING, last + delay(&state), LONGEST_SLEEP);
+		else if (!due && now < last + delay(state))
+			wait_until(state, WORKER_WAITING, last + delay(state), LONGEST_SLEEP);
 		else
 		{
 			bool		all = now >= named + NAMES_AGAIN;
 
-			save(&state, all ? NAMES_ALL : NAMES_NEW);
+			save(state, all ? NAMES_ALL : NAMES_NEW);
 			last = monotonic_milliseconds();
 			due = false;
 			if (all)
@@ -387,13 +367,39 @@ pg_residency_worker_main(Datum unused)
 	if (setting_autosave != AUTOSAVE_OFF)
 	{
 		/* the clients are gone, and no worker is started any more that could ask for names */
-		if (is_settled(&state))
-			save(&state, NAMES_KNOWN);
+		if (is_settled(state))
+			save(state, NAMES_KNOWN);
 		else
 			ereport(LOG, (errmsg("saved no snapshot: the caches were not restored yet")));
 	}
-	if (!survived)
+	/* a shutdown while it restores is no death */
+	if (!survived && (state->restore_job != 0 || server_is_consistent()))
 		autorestore_survived();
+}
+
+void
+pg_residency_worker_main(Datum unused)
+{
+	WorkerState *state = MemoryContextAlloc(TopMemoryContext, sizeof(WorkerState));
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	/* the postmaster's signal that a worker for the names has ended */
+	pqsignal(SIGUSR1, procsignal_sigusr1_handler);
+	BackgroundWorkerUnblockSignals();
+	before_shmem_exit(note_end, (Datum) 0);
+	*state = get_state();
+	state->pid = MyProcPid;
+	PG_TRY();
+	{
+		work(state);
+	}
+	PG_CATCH();
+	{
+		note_failure(state);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	proc_exit(0);
 }
 

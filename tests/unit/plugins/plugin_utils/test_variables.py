@@ -89,6 +89,11 @@ def test_a_parameter_of_the_server_that_cannot_be(name, value, words):
     assert found.startswith("cache_unattended_%s: " % name) and words in found
 
 
+@pytest.mark.parametrize("value", ["localhost:8432", "8432:", "0", "70000", "::1:8432", "10.0.0:8432", "[10.0.0.1", "http"])
+def test_no_address_for_systemd(value):
+    assert "it must be a port, or an IP address and a port" in fault("cache_readiness_http", value)
+
+
 @pytest.mark.parametrize("value", [False, "off", "both"])
 def test_yamls_off(value):
     assert fault("cache_unattended_autorestore", value) is None
