@@ -29,6 +29,7 @@ SELECT snapshot || '@' || generation AS snapshot, state,
        CASE WHEN state <> 'holding' THEN greatest(0, extract(epoch FROM statement_timestamp() - finished_at)) END::float8 AS ended
 FROM @extschema@.residency_jobs ORDER BY job DESC LIMIT 1"""
 
+_STOPPED = "PostgreSQL's worker of pg_residency does not run: see its log, raise max_worker_processes if no worker is left, and restart PostgreSQL."
 _WORKER = "SELECT state, failures, message FROM @extschema@.residency_worker"
 
 
@@ -97,7 +98,7 @@ def _worker(session: Session) -> str:
     worker = session.only_row(_WORKER)
     if worker["failures"]:
         return "Correct what keeps PostgreSQL from saving its caches: %s (%d times in a row)." % (printable(worker["message"]), worker["failures"])
-    return "Restart PostgreSQL: its worker of pg_residency was ended." if worker["state"] == "stopped" else ""
+    return _STOPPED if worker["state"] == "stopped" else ""
 
 
 def _starts(kept: Mapping[str, Any]) -> bool:

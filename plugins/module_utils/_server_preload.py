@@ -27,6 +27,7 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._printable import pr
 LIBRARIES = "shared_preload_libraries"
 _TIME = (r"0|[0-9]+ ?(s|min|h|d)", "a time such as 5min")
 _SIZE = (r"0|[0-9]+ ?(kB|MB|GB|TB)", "a size such as 50MB")
+_UNITS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400, "kB": 1, "MB": 1 << 10, "GB": 1 << 20, "TB": 1 << 30}  # seconds, kB
 # Of each parameter, what it can be: a server that has not loaded the library takes anything, and its next start ignores what is wrong.
 PARAMETERS = {
     "autosave": (r"-1|" + _TIME[0], _TIME[1] + ", or 0 or -1"),
@@ -38,6 +39,8 @@ PARAMETERS = {
     "max_io_pressure": ("[0-9]|[1-9][0-9]|100", "a number from 0 to 100"),
     "hold": _TIME,
 }
+# The most that src/settings.c accepts: seconds, or kB
+_MOST = {"autosave": 2147483, "hold": 7 * 86400, "rate": 2147483647, "budget": 2147483647 << 10}
 HEADER = "# Written by the role pgfleet.cache.cache_unattended: it replaces or removes this file.\n"
 SNAPSHOT = "autosave"
 
@@ -47,13 +50,13 @@ SELECT pg_catalog.pg_is_in_recovery() AS standby, pg_catalog.current_setting('se
        (SELECT source = 'command line' FROM pg_catalog.pg_settings WHERE name = %s) AS by_command_line
 """
 _LINES = """
-SELECT sourcefile AS file, sourceline AS line, name, setting FROM pg_catalog.pg_file_settings
-WHERE name = %s OR name LIKE %s ORDER BY seqno
+SELECT sourcefile AS file, sourceline AS line, lower(name) AS name, setting, error FROM pg_catalog.pg_file_settings
+WHERE lower(name) = %s OR lower(name) LIKE %s ORDER BY seqno
 """
 _WORKER = """
 SELECT state, message, next_save_at::text AS next_save_at, failures,
        (SELECT setting::pg_catalog.int4 FROM pg_catalog.pg_settings WHERE name = %s) AS autosave,
-       (SELECT pg_catalog.max(generation) FROM @extschema@.residency_snapshots() WHERE name = %s) AS generation
+       (SELECT pg_catalog.max(generation) FROM @extschema@.residency_snapshots() WHERE name = %s AND problem IS NULL) AS generation
 FROM @extschema@.residency_worker
 """
 
@@ -97,7 +100,7 @@ def manage(session: Session, options: Options, check_mode: bool) -> Dict[str, An
     """The whole of the module server_preload."""
     present = options.state == "present"
     server = session.only_row(_SERVER, (LIBRARIES,) * 2)
-    loaded = EXTENSION in names(server["loaded"])
+    loaded = EXTENSION in map(_base, names(server["loaded"]))
     result = dict(empty_result(), standby=server["standby"], server_version=server["version"].partition(" ")[0])
     if present:
         attach_extension(session)  # its library is one that this server can load
@@ -107,18 +110,28 @@ def manage(session: Session, options: Options, check_mode: bool) -> Dict[str, An
     automatic = os.path.realpath(os.path.join(data_directory_of(session), "postgresql.auto.conf"))
     place = Place(session, os.path.realpath(options.file) if options.file else automatic)
     wanted = _present(place, options.parameters, automatic) if present else _absent(place, automatic)
+    if server["by_command_line"]:
+        wanted.pop(LIBRARIES, None)
     changes = {name: wanted.get(name) for name in sorted({*place.ours, *wanted}) if not _same(name, place.ours.get(name), wanted.get(name))}
-    if changes:
-        (_write if options.file else _alter)(session, place, wanted, changes, check_mode)
-        if loaded and present and not check_mode:
-            session.execute("SELECT pg_catalog.pg_reload_conf()")
+    left_over = False
+    if options.file:
+        left_over = _write(session, place, wanted, bool(changes), check_mode)
+    else:
+        _alter(session, changes, check_mode)
+    if changes and loaded and present and not check_mode:
+        session.execute("SELECT pg_catalog.pg_reload_conf()")
     result.update(
-        changed=bool(changes), restart=present != loaded, parameters=wanted, queries=session.queries,
+        changed=bool(changes) or left_over, restart=present != loaded, parameters=wanted, queries=session.queries,
         diff={"before": _text(place.ours), "after": _text(wanted)})
     if present and loaded and not check_mode:
         result["worker"] = _worker(session, options.wait_timeout)
     result["msg"] = _message(result, present, check_mode)
     return result
+
+
+def _base(library: str) -> str:
+    """Without the directory, such as $libdir."""
+    return os.path.basename(library)
 
 
 def names(value: Optional[str]) -> List[str]:
@@ -134,6 +147,9 @@ def check_parameter(name: str, value: Any) -> str:
     pattern, what = PARAMETERS[name]
     if not re.fullmatch(pattern, text):
         raise ResidencyError("%s.%s is '%s': it must be %s." % (EXTENSION, name, printable(text, 100), what))
+    number = re.match("([0-9]+) ?(.*)", text)
+    if name in _MOST and number and int(number.group(1)) * _UNITS[number.group(2)] > _MOST[name]:
+        raise ResidencyError("%s.%s is '%s', which is more than PostgreSQL accepts." % (EXTENSION, name, printable(text, 100)))
     if name == "autorestore_snapshot":
         _residency_snapshot.check_name(text, True)
     return text
@@ -148,22 +164,22 @@ def _same(name: str, one: Optional[str], other: Optional[str]) -> bool:
 def _present(place: Place, parameters: Mapping[str, Any], automatic: str) -> Dict[str, str]:
     wanted = {"%s.%s" % (EXTENSION, name): check_parameter(name, value) for name, value in parameters.items() if value not in (None, "")}
     there = place.last.get(LIBRARIES)
-    if there and there.file != place.path and EXTENSION in names(there.value):
+    if there and there.file != place.path and EXTENSION in map(_base, names(there.value)):
         return wanted  # another file sees to it
     if there and there.file == automatic != place.path:
         raise ResidencyError(
             "ALTER SYSTEM has set %s, which %s cannot change: leave the file out, or run ALTER SYSTEM RESET %s, and set the libraries in postgresql.conf."
             % (LIBRARIES, printable(place.path), LIBRARIES))
-    wanted[LIBRARIES] = ", ".join(map(_quoted, [*(name for name in names(there.value if there else "") if name != EXTENSION), EXTENSION]))
+    wanted[LIBRARIES] = ", ".join(map(_quoted, [*(name for name in names(there.value if there else "") if _base(name) != EXTENSION), EXTENSION]))
     return wanted
 
 
 def _absent(place: Place, automatic: str) -> Dict[str, str]:
     """Without what this collection has added. Other libraries that stand in this place stay, unless another file has the same ones."""
     outside = place.outside.get(LIBRARIES)
-    kept = [name for name in names(place.ours.get(LIBRARIES)) if name != EXTENSION]
+    kept = [name for name in names(place.ours.get(LIBRARIES)) if _base(name) != EXTENSION]
     wanted = {LIBRARIES: ", ".join(map(_quoted, kept))} if kept and kept != names(outside.value if outside else "") else {}
-    if outside and EXTENSION in names(outside.value) and not wanted:
+    if outside and EXTENSION in map(_base, names(outside.value)) and not wanted:
         raise ResidencyError("%s line %d has %s in %s: %s." % (
             printable(outside.file), outside.number, EXTENSION, LIBRARIES, "leave the file out" if outside.file == automatic else "remove it there"))
     return wanted
@@ -180,7 +196,7 @@ def _text(values: Mapping[str, str]) -> str:
 # --- where they are written ---
 
 
-def _alter(session: Session, dummy: Place, dummy2: Mapping[str, str], changes: Mapping[str, Optional[str]], check_mode: bool) -> None:
+def _alter(session: Session, changes: Mapping[str, Optional[str]], check_mode: bool) -> None:
     for name, value in changes.items():
         # before 17, ALTER SYSTEM does not know a parameter of a library that is not loaded, unless it was set
         session.rows("SELECT pg_catalog.set_config(%s, %s, false) WHERE pg_catalog.current_setting(%s, true) IS NULL", (name, value or "", name))
@@ -201,30 +217,47 @@ def _alter(session: Session, dummy: Place, dummy2: Mapping[str, str], changes: M
             raise ResidencyError("%s Set a file of the server's configuration directory, such as conf.d/%s.conf." % (error, EXTENSION)) from error
 
 
-def _write(session: Session, place: Place, wanted: Mapping[str, str], dummy: Any, check_mode: bool) -> None:
-    """A file with these parameters, or none. One without effect is taken back."""
+def _write(session: Session, place: Place, wanted: Mapping[str, str], changes: bool, check_mode: bool) -> bool:
+    """A file with these parameters, or none; one without effect is taken back. True if one goes that the server does not read any more."""
     before = _content(place.path)
     if before is not None and not before.startswith(HEADER):
         raise ResidencyError("%s was not written by this collection: name another file." % printable(place.path))
-    if check_mode:
-        return
-    _replace(place.path, HEADER + _text(wanted) if wanted else None)
-    last = Place(session, place.path).last
-    for name in wanted:
+    folder = os.path.dirname(place.path)
+    if wanted and changes and not os.access(folder, os.W_OK | os.X_OK):
+        raise ResidencyError(_UNWRITABLE % (printable(place.path), "there is no such directory" if not os.path.isdir(folder) else "Permission denied"))
+    if wanted and not _is_read(session, place.path):
+        raise ResidencyError(_NO_EFFECT % (printable(place.path), "the server does not read it; add include_dir to postgresql.conf"))
+    left_over = before is not None and not wanted
+    if not check_mode and (changes or left_over):
+        _replace(place.path, HEADER + _text(wanted) if wanted else None)
+    last = place.last if check_mode or not changes else Place(session, place.path).last
+    for name in () if check_mode and changes else wanted:
         line = last.get(name)
         if line is None or line.file != place.path:
-            _replace(place.path, before)
-            raise ResidencyError(
-                "%s would have no effect: %s. Nothing was changed." % (
-                    printable(place.path),
-                    "the server does not read it; add include_dir to postgresql.conf" if line is None else
-                    "%s line %d sets %s after it" % (printable(line.file), line.number, name)))
+            if changes:
+                _replace(place.path, before)
+            raise ResidencyError(_NO_EFFECT % (printable(place.path), "the server does not read it" if line is None else "%s line %d sets %s after it" % (
+                printable(line.file), line.number, name)))
+    return left_over
+
+
+_UNWRITABLE = "%s cannot be written: %s. It must be in a directory of the cluster's operating system user."
+_NO_EFFECT = "%s would have no effect: %s. Nothing was changed."
+
+
+def _is_read(session: Session, path: str) -> bool:
+    """Whether the server's main configuration file includes this file, or its directory; or a file of this directory that it includes is read."""
+    main = session.only_row("SELECT pg_catalog.current_setting('config_file') AS path")["path"]
+    included = re.findall(r"(?mi)^\s*include(?:_dir|_if_exists)?\s*=?\s*'([^']+)'", _content(main) or "")
+    places = {os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(main)), one)) for one in included}
+    files = {os.path.realpath(row["file"]) for row in session.rows("SELECT DISTINCT sourcefile AS file FROM pg_catalog.pg_file_settings")}
+    return bool({path, os.path.dirname(path)} & places) or path in files
 
 
 def _content(path: str) -> Optional[str]:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read(1 << 16)
+            return file.read(1 << 20)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -248,8 +281,7 @@ def _replace(path: str, content: Optional[str]) -> None:
         os.rename(temporary, path)
         temporary = ""
     except OSError as error:
-        raise ResidencyError(
-            "%s cannot be written: %s. It must be in a directory of the cluster's operating system user." % (printable(path), error.strerror)) from None
+        raise ResidencyError(_UNWRITABLE % (printable(path), error.strerror)) from None
     finally:
         if temporary:
             with suppress(OSError):

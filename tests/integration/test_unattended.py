@@ -107,7 +107,8 @@ def test_alter_system(plain, preload):
     ("''", "pg_residency"),
     ("'$libdir/auto_explain', 'pg_stat_statements'", '"$libdir/auto_explain", pg_stat_statements, pg_residency'),
     ("'', auto_explain, pg_residency", "auto_explain, pg_residency"),
-], ids=["cleared", "quoted", "empty name first"])
+    ("'auto_explain', '$libdir/pg_residency'", "auto_explain, pg_residency"),
+], ids=["cleared", "quoted", "empty name first", "with its directory"])
 def test_beside_what_is_there(plain, preload, before, after):
     """ALTER SYSTEM writes an empty list as "", and the server does not start with that beside another library."""
     plain.sql("ALTER SYSTEM SET shared_preload_libraries = " + before)
@@ -115,6 +116,19 @@ def test_beside_what_is_there(plain, preload, before, after):
     assert first["changed"] and not again["changed"], (first, again)
     restart(plain)
     assert plain.sql("SHOW shared_preload_libraries") == after
+
+
+def test_a_name_in_another_case(plain, preload):
+    """pg_file_settings has it as it is written."""
+    with open(plain.data + "/conf.d/a.conf", "w", encoding="utf-8") as file:
+        file.write("Shared_Preload_Libraries = 'pg_stat_statements'\n")
+    [first] = preload({})
+    assert first["parameters"] == {"shared_preload_libraries": "pg_stat_statements, pg_residency"}, first
+
+
+def header_of_the_file():
+    """The first line of what the module writes, as an older version may have left it where the server no longer reads it."""
+    return "# Written by the role pgfleet.cache.cache_unattended: it replaces or removes this file.\n"
 
 
 def test_a_file(plain, preload):
@@ -129,23 +143,34 @@ def test_a_file(plain, preload):
     restart(plain)
     [lives] = preload(given)
     assert lives["worker"]["generation"] == 1 and plain.sql("SHOW pg_residency.budget") == "1GB", lives
+    with open(plain.data + "/conf.d/z.conf", "w", encoding="utf-8") as file:
+        file.write("pg_residency.budget = 0\n")
+    [overruled] = preload(given)
+    os.unlink(plain.data + "/conf.d/z.conf")
+    assert overruled["failed"] and "z.conf line 1 sets pg_residency.budget after it" in overruled["msg"], overruled
     [refused] = preload({}, state="absent")
     assert refused["msg"] == "%s line 3 has pg_residency in shared_preload_libraries: remove it there." % path
     [absent] = preload({"file": path}, state="absent")
     assert absent["changed"] and not os.path.exists(path)
+    with open(path + ".off", "w", encoding="utf-8") as file:
+        file.write(header_of_the_file())
+    left, again = preload(*2 * [{"file": path + ".off"}], state="absent")
+    assert left["changed"] and not again["changed"] and not os.path.exists(path + ".off"), left
 
 
 @pytest.mark.parametrize("name, others, words", [
     ("/elsewhere.conf", {}, "*/elsewhere.conf would have no effect: the server does not read it; add include_dir to postgresql.conf. Nothing was changed."),
     ("/conf.d/a.conf", {"b.conf": "pg_residency.rate = 1MB"}, "*/a.conf would have no effect: */b.conf line 1 sets pg_residency.rate after it. Nothing was*"),
     ("/conf.d/a.conf", {"a.conf": "port = 1"}, "*/a.conf was not written by this collection: name another file."),
-    ("/nowhere/a.conf", {}, "*/nowhere/a.conf cannot be written: No such file or directory. It must be in a directory of the cluster's operating system user."),
+    ("/nowhere/a.conf", {}, "*/nowhere/a.conf cannot be written: there is no such directory. It must be in a directory of the cluster's operating system*"),
 ], ids=["not read", "overruled", "another's", "no directory"])
 def test_a_file_without_effect(plain, preload, name, others, words):
     for other, content in others.items():
         with open(os.path.join(plain.data, "conf.d", other), "w", encoding="utf-8") as file:
             file.write(content + "\n")
-    [refused] = preload({"file": plain.data + name, "parameters": {"rate": "2MB"}})
+    given = {"file": plain.data + name, "parameters": {"rate": "2MB"}}
+    check, refused = preload(dict(given, check=True), given)
+    assert check.get("failed") or "sets" in words, "check mode foretells it, unless another file comes later"
     assert refused["failed"] and not refused["changed"] and re.fullmatch(".*".join(map(re.escape, words.split("*"))), refused["msg"]), refused["msg"]
     assert sorted(os.listdir(plain.data + "/conf.d")) == sorted(others) and not os.path.exists(plain.data + "/elsewhere.conf")
 

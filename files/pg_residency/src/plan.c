@@ -127,7 +127,8 @@ typedef struct MergedSegment
  * of shared buffers are the first snapshot's: they were in use together, and no more of them fit.
  */
 static void
-add_blocks(struct sf_segment *segment, const struct sf_segment *other, uint32 now, const char *label)
+add_blocks(struct sf_segment *segment, const struct sf_segment *other, uint32 now,
+		   const char *label)
 {
 	/* the file may have grown since the one, and shrunk since the other */
 	uint32		length = Max(segment->blocks, Min(other->blocks, now));

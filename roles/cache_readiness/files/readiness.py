@@ -10,8 +10,9 @@ systemd starts it at the first connection to one of two sockets:
 2. HAProxy's agent-check: a line "up N%", with which HAProxy weighs the server. Never "ready", which would end an operator's drain or maintenance, nor
    "down", which would outlive this program: whether a server serves is for the check itself to find out.
 
-A server is ready once, since its start, --min-residency percent were resident, or a restore has ended, or --patience seconds have passed. Then it is ready until it is restarted, with "up 100%": a page cache that shrinks takes no server out of traffic, and so does nothing that
-keeps this program from measuring. A server that accepts no connections, or does not answer, is 503 and "up 1%", with which it begins.
+A server is ready once, since its start, --min-residency percent were resident, or a restore has ended, or --patience seconds have passed. Then it is
+ready until it is restarted, with "up 100%": a page cache that shrinks takes no server out of traffic, nor does anything that keeps this program from
+measuring. A server that accepts no connections, or does not answer, is 503 and "up 1%", with which it begins.
 
 While a restore of the snapshot runs, its job has the number of resident blocks. Otherwise every segment is measured, with at most a hundredth of a
 CPU: until the time has come for the next measurement, the last one counts.

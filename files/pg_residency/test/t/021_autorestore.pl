@@ -162,6 +162,15 @@ is($node->safe_psql('postgres', "SELECT string_agg(c.relname, ',' ORDER BY s.n) 
 	AS s(segment_no, wanted, resident, loaded, extra, over_budget, gone, failed, reason, tablespace, database, relfilenumber, fork, segment, done, n), pg_class c
 	WHERE c.relfilenode = s.relfilenumber AND s.fork = 'main' AND c.relname IN ('hot', 'large')"), 'hot,large', 'beginning with what all have');
 
+# --- what a table has grown by since the fuller one was taken
+$node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('autosave', 9, true);
+	INSERT INTO large SELECT i, repeat('x', 700) FROM generate_series(1, 300) i; CHECKPOINT; SELECT residency_evict('large');
+	SELECT count(filler) FROM large WHERE ctid >= '(" . BLOCKS . ",0)'; SELECT residency_snapshot('autosave', 9)");
+start_cold('fast');
+is(restored(), 'done||t', 'a table that has grown');
+cmp_ok($node->safe_psql('postgres', "SELECT s.wanted FROM residency_worker w, residency_job_segments(w.restore_job) s, pg_class c
+	WHERE c.relfilenode = s.relfilenumber AND s.fork = 'main' AND c.relname = 'large'"), '>=', BLOCKS + 250, 'with the blocks that only the newer one has');
+
 # --- a restore that somebody asks for takes its place
 $node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('morning')");
 start_cold('fast', "pg_residency.rate = 256kB\n");

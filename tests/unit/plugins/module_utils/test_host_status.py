@@ -80,7 +80,7 @@ def test_the_newest_snapshot_that_can_be_used(status):
     ({"residency_worker": [{"state": "waiting", "failures": 0, "message": None}]}, ""),
     ({"residency_worker": [{"state": "stopped", "failures": 3, "message": "no space"}]},
      "Correct what keeps PostgreSQL from saving its caches: no space (3 times in a row)."),
-    ({"residency_worker": [{"state": "stopped", "failures": 0, "message": None}]}, "Restart PostgreSQL: its worker of pg_residency was ended."),
+    ({"residency_worker": [{"state": "stopped", "failures": 0, "message": None}]}, _host_status._STOPPED),
     ({"attached": NotInstalledError("Run pgfleet.cache.install.")}, "Run pgfleet.cache.install."),
     ({"error": DOWN}, str(DOWN)),
     ({"record": {"pending": PENDING}}, AGAIN % COLD),

@@ -81,6 +81,9 @@ def right(name):
     ("budget", "-1", "it must be a size such as 50MB."),
     ("max_io_pressure", "101", "it must be a number from 0 to 100."),
     ("hold", -1, "it must be a time such as 5min."),
+    ("hold", "8d", "which is more than PostgreSQL accepts."),
+    ("rate", "4TB", "which is more than PostgreSQL accepts."),
+    ("autosave", "30d", "which is more than PostgreSQL accepts."),
     ("autorestore_snapshot", "a b", "invalid snapshot name 'a b'"),
 ])
 def test_a_parameter_of_the_server_that_cannot_be(name, value, words):
