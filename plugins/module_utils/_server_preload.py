@@ -50,7 +50,7 @@ SELECT pg_catalog.pg_is_in_recovery() AS standby, pg_catalog.current_setting('se
        (SELECT source = 'command line' FROM pg_catalog.pg_settings WHERE name = %s) AS by_command_line
 """
 _LINES = """
-SELECT sourcefile AS file, sourceline AS line, lower(name) AS name, setting, error FROM pg_catalog.pg_file_settings
+SELECT sourcefile AS file, sourceline AS line, lower(name) AS name, setting FROM pg_catalog.pg_file_settings
 WHERE lower(name) = %s OR lower(name) LIKE %s ORDER BY seqno
 """
 _WORKER = """
@@ -100,7 +100,7 @@ def manage(session: Session, options: Options, check_mode: bool) -> Dict[str, An
     """The whole of the module server_preload."""
     present = options.state == "present"
     server = session.only_row(_SERVER, (LIBRARIES,) * 2)
-    loaded = EXTENSION in map(_base, names(server["loaded"]))
+    loaded = any(map(_is_ours, names(server["loaded"])))
     result = dict(empty_result(), standby=server["standby"], server_version=server["version"].partition(" ")[0])
     if present:
         attach_extension(session)  # its library is one that this server can load
@@ -129,9 +129,9 @@ def manage(session: Session, options: Options, check_mode: bool) -> Dict[str, An
     return result
 
 
-def _base(library: str) -> str:
-    """Without the directory, such as $libdir."""
-    return os.path.basename(library)
+def _is_ours(library: str) -> bool:
+    """With a directory too, such as $libdir."""
+    return os.path.basename(library) == EXTENSION
 
 
 def names(value: Optional[str]) -> List[str]:
@@ -164,22 +164,22 @@ def _same(name: str, one: Optional[str], other: Optional[str]) -> bool:
 def _present(place: Place, parameters: Mapping[str, Any], automatic: str) -> Dict[str, str]:
     wanted = {"%s.%s" % (EXTENSION, name): check_parameter(name, value) for name, value in parameters.items() if value not in (None, "")}
     there = place.last.get(LIBRARIES)
-    if there and there.file != place.path and EXTENSION in map(_base, names(there.value)):
+    if there and there.file != place.path and any(map(_is_ours, names(there.value))):
         return wanted  # another file sees to it
     if there and there.file == automatic != place.path:
         raise ResidencyError(
             "ALTER SYSTEM has set %s, which %s cannot change: leave the file out, or run ALTER SYSTEM RESET %s, and set the libraries in postgresql.conf."
             % (LIBRARIES, printable(place.path), LIBRARIES))
-    wanted[LIBRARIES] = ", ".join(map(_quoted, [*(name for name in names(there.value if there else "") if _base(name) != EXTENSION), EXTENSION]))
+    wanted[LIBRARIES] = ", ".join(map(_quoted, [*(name for name in names(there.value if there else "") if not _is_ours(name)), EXTENSION]))
     return wanted
 
 
 def _absent(place: Place, automatic: str) -> Dict[str, str]:
     """Without what this collection has added. Other libraries that stand in this place stay, unless another file has the same ones."""
     outside = place.outside.get(LIBRARIES)
-    kept = [name for name in names(place.ours.get(LIBRARIES)) if _base(name) != EXTENSION]
+    kept = [name for name in names(place.ours.get(LIBRARIES)) if not _is_ours(name)]
     wanted = {LIBRARIES: ", ".join(map(_quoted, kept))} if kept and kept != names(outside.value if outside else "") else {}
-    if outside and EXTENSION in map(_base, names(outside.value)) and not wanted:
+    if outside and any(map(_is_ours, names(outside.value))) and not wanted:
         raise ResidencyError("%s line %d has %s in %s: %s." % (
             printable(outside.file), outside.number, EXTENSION, LIBRARIES, "leave the file out" if outside.file == automatic else "remove it there"))
     return wanted
@@ -228,16 +228,16 @@ def _write(session: Session, place: Place, wanted: Mapping[str, str], changes: b
     if wanted and not _is_read(session, place.path):
         raise ResidencyError(_NO_EFFECT % (printable(place.path), "the server does not read it; add include_dir to postgresql.conf"))
     left_over = before is not None and not wanted
+    if check_mode and changes:
+        return left_over  # which line comes after it is known when it is there
     if not check_mode and (changes or left_over):
         _replace(place.path, HEADER + _text(wanted) if wanted else None)
-    last = place.last if check_mode or not changes else Place(session, place.path).last
-    for name in () if check_mode and changes else wanted:
-        line = last.get(name)
-        if line is None or line.file != place.path:
+        place = Place(session, place.path)
+    for line in (place.last[name] for name in wanted):
+        if line.file != place.path:
             if changes:
                 _replace(place.path, before)
-            raise ResidencyError(_NO_EFFECT % (printable(place.path), "the server does not read it" if line is None else "%s line %d sets %s after it" % (
-                printable(line.file), line.number, name)))
+            raise ResidencyError(_NO_EFFECT % (printable(place.path), "%s line %d comes after it" % (printable(line.file), line.number)))
     return left_over
 
 
@@ -246,7 +246,7 @@ _NO_EFFECT = "%s would have no effect: %s. Nothing was changed."
 
 
 def _is_read(session: Session, path: str) -> bool:
-    """Whether the server's main configuration file includes this file, or its directory; or a file of this directory that it includes is read."""
+    """Whether the server reads this file now, or its main configuration file includes it or its directory."""
     main = session.only_row("SELECT pg_catalog.current_setting('config_file') AS path")["path"]
     included = re.findall(r"(?mi)^\s*include(?:_dir|_if_exists)?\s*=?\s*'([^']+)'", _content(main) or "")
     places = {os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(main)), one)) for one in included}

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The program that tells load balancers how warm a server is, with sockets as systemd gives them, and a real HAProxy."""
+"""The program that reports to load balancers how warm a server is, with sockets as systemd gives them, and a real HAProxy; and its role."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ import urllib.request
 
 import pytest
 from cluster import OWNER, free_port, run, thorough
+from playbook import recap
 from proxies import HAProxy, wait_until
+from test_playbooks import OLDEST
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "../../roles/cache_readiness/files/readiness.py")
 PSYCOPG_3 = os.environ["HOST_ENVIRONMENTS"] + "/host-3.11-psycopg3/bin/python"
@@ -111,9 +113,9 @@ def test_a_cold_start(one, begin):
     one.warm(one.large)
     wait_until(lambda: readiness.get()[0] == 200, 20)
     cool_most(one)
-    time.sleep(3)
+    time.sleep(3)  # an answer from before is older than FRESH then
     status, said = readiness.get()
-    assert (status, said["state"], readiness.line()) == (200, "ready", "up 100%\n"), said
+    assert (status, said["state"], said["residency"], readiness.line()) == (200, "ready", None, "up 100%\n"), said
     one.stop()
     wait_until(lambda: readiness.get()[1]["state"] == "down", 10)
     assert (readiness.get()[0], readiness.line()) == (503, "up 1%\n")
@@ -221,9 +223,23 @@ def test_haproxy(one, begin, tmp_path):
         wait_until(lambda: readiness.line() == "up 1%\n", 20)
         one.start()
         wait_until(lambda: readiness.line() == "up 100%\n", 20)
-        time.sleep(1)
+        time.sleep(1)  # five answers of the agent
         assert proxy.status("db1").startswith("DRAIN")
         proxy.ask("set server read/db1 state ready")
         wait_until(lambda: proxy.status("db1") == "UP" and int(proxy.statuses("weight")["db1"]) == 100, 20)
     finally:
         proxy.stop()
+
+
+@pytest.mark.parametrize("path", [OLDEST + "/bin:", ""], ids=["oldest", "newest"])
+def test_the_role_without_its_units(one, ansible, path):
+    """What it would do, and that there is nothing to remove; with the oldest Ansible too. With systemd, the scenario default runs it."""
+    ansible.set_hosts({"db1": {}}, pgfleet_login_port=one.port, pgfleet_login_unix_socket=one.socket)
+    role = ansible.write([], roles=["pgfleet.cache.cache_readiness"])
+    environment = {"PATH": path + os.environ["PATH"]}
+    output, status = ansible.command(role, "--check", **environment)
+    assert status == 0 and recap(output)["db1"]["changed"] == 2 and not os.path.exists("/usr/local/lib/pgfleet/readiness.py"), output
+    output, status = ansible.command(role, "-e", "cache_readiness_state=absent", **environment)
+    assert status == 0 and recap(output)["db1"]["changed"] == 0, output
+    output, status = ansible.command(role, "-e", "cache_readiness_http=8433", **environment)
+    assert status != 0 and "cache_readiness_http and cache_readiness_agent are both 8433: set different ports." in " ".join(output.split()), output

@@ -17,8 +17,11 @@ from conftest import HOSTS
 from playbook import documented, keys, recap, task
 from proxies import wait_until
 from test_install import RESTART
+from test_playbooks import OLDEST
 
 PRELOAD = "server_preload"
+# The first line of what the module writes, as it may be left where the server no longer reads it
+HEADER = "# Written by the role pgfleet.cache.cache_unattended: it replaces or removes this file.\n"
 COLD = """
 - name: Evict the table
   ansible.builtin.command: dd if=%s iflag=nocache count=0 status=none
@@ -126,11 +129,6 @@ def test_a_name_in_another_case(plain, preload):
     assert first["parameters"] == {"shared_preload_libraries": "pg_stat_statements, pg_residency"}, first
 
 
-def header_of_the_file():
-    """The first line of what the module writes, as an older version may have left it where the server no longer reads it."""
-    return "# Written by the role pgfleet.cache.cache_unattended: it replaces or removes this file.\n"
-
-
 def test_a_file(plain, preload):
     """Its own, whole; refused where it would have no effect, and then nothing is left of it."""
     path = plain.data + "/conf.d/pg_residency.conf"
@@ -147,20 +145,20 @@ def test_a_file(plain, preload):
         file.write("pg_residency.budget = 0\n")
     [overruled] = preload(given)
     os.unlink(plain.data + "/conf.d/z.conf")
-    assert overruled["failed"] and "z.conf line 1 sets pg_residency.budget after it" in overruled["msg"], overruled
+    assert overruled["failed"] and "z.conf line 1 comes after it" in overruled["msg"], overruled
     [refused] = preload({}, state="absent")
     assert refused["msg"] == "%s line 3 has pg_residency in shared_preload_libraries: remove it there." % path
     [absent] = preload({"file": path}, state="absent")
     assert absent["changed"] and not os.path.exists(path)
     with open(path + ".off", "w", encoding="utf-8") as file:
-        file.write(header_of_the_file())
+        file.write(HEADER)
     left, again = preload(*2 * [{"file": path + ".off"}], state="absent")
     assert left["changed"] and not again["changed"] and not os.path.exists(path + ".off"), left
 
 
 @pytest.mark.parametrize("name, others, words", [
     ("/elsewhere.conf", {}, "*/elsewhere.conf would have no effect: the server does not read it; add include_dir to postgresql.conf. Nothing was changed."),
-    ("/conf.d/a.conf", {"b.conf": "pg_residency.rate = 1MB"}, "*/a.conf would have no effect: */b.conf line 1 sets pg_residency.rate after it. Nothing was*"),
+    ("/conf.d/a.conf", {"b.conf": "pg_residency.rate = 1MB"}, "*/a.conf would have no effect: */b.conf line 1 comes after it. Nothing was changed."),
     ("/conf.d/a.conf", {"a.conf": "port = 1"}, "*/a.conf was not written by this collection: name another file."),
     ("/nowhere/a.conf", {}, "*/nowhere/a.conf cannot be written: there is no such directory. It must be in a directory of the cluster's operating system*"),
 ], ids=["not read", "overruled", "another's", "no directory"])
@@ -170,7 +168,7 @@ def test_a_file_without_effect(plain, preload, name, others, words):
             file.write(content + "\n")
     given = {"file": plain.data + name, "parameters": {"rate": "2MB"}}
     check, refused = preload(dict(given, check=True), given)
-    assert check.get("failed") or "sets" in words, "check mode foretells it, unless another file comes later"
+    assert check.get("failed") or "comes after" in words, "check mode foretells it, unless another file comes later"
     assert refused["failed"] and not refused["changed"] and re.fullmatch(".*".join(map(re.escape, words.split("*"))), refused["msg"]), refused["msg"]
     assert sorted(os.listdir(plain.data + "/conf.d")) == sorted(others) and not os.path.exists(plain.data + "/elsewhere.conf")
 
@@ -270,7 +268,7 @@ def test_the_playbook(plain, ansible, variables):
     started = plain.sql("SELECT pg_postmaster_start_time()")
     output, status = ansible.command("pgfleet.cache.unattended", "--check")
     assert status == 0 and re.search(r"\ndb1 +15\S* +primary +- +- +PostgreSQL would have to be restarted, to load the library\. Run", output), output
-    output, status = ansible.command("pgfleet.cache.unattended")
+    output, status = ansible.command("pgfleet.cache.unattended", PATH=OLDEST + "/bin:" + os.environ["PATH"])
     assert status == 0 and recap(output)["db1"]["changed"] == 1, output
     assert re.search(r"\ndb1 .* PostgreSQL has to be restarted, to load the library\. Run pgfleet.cache.rolling_restart, and then this", output), output
     assert plain.sql("SELECT pg_postmaster_start_time()") == started

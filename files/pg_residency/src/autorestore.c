@@ -20,7 +20,7 @@
 #define DIED_PATH RESIDENCY_TEMP_PREFIX ".died"
 #define MOST_DEATHS 2
 
-/* generations that are read, the newest ones: each is in memory as a whole */
+/* generations that are restored together: each is in memory as a whole */
 #define MOST_GENERATIONS 16
 
 /* milliseconds from the end of a job by a shutdown until the worker learns of that, at most */
@@ -111,32 +111,45 @@ typedef struct Chosen
 	int			count;
 } Chosen;
 
-/* all usable generations of that name, or the one that it means */
+/*
+ * The usable generations of that name, the newest first, or the one that it means.  Of those for
+ * which there is no room, the best takes the last place: it may be the full one behind many thin
+ * ones.
+ */
 static Chosen
-read_usable(const Generation *wanted)
+read_usable(const Generation *wanted, const Here *here)
 {
 	int			count;
 	Generation *list = list_generations(&count);
 	Chosen		usable = {palloc(MOST_GENERATIONS * sizeof(ResidencySnapshot)), NULL, 0};
+	ResidencySnapshot *last = &usable.snapshots[MOST_GENERATIONS - 1];
 
-	/* the newest first */
-	for (int i = count - 1; i >= 0 && usable.count < MOST_GENERATIONS; i--)
+	for (int i = count - 1; i >= 0; i--)
 	{
-		ResidencySnapshot *snapshot = &usable.snapshots[usable.count];
+		ResidencySnapshot snapshot;
 
+		CHECK_FOR_INTERRUPTS();
 		if (strcmp(list[i].name, wanted->name) != 0 ||
 			(wanted->generation != 0 && wanted->generation != list[i].generation) ||
-			!snapshot_read(&list[i], snapshot))
+			!snapshot_read(&list[i], &snapshot))
 			continue;
-		if (snapshot->problem == NULL)
-			usable.count++;
-		else
-		{
+		if (snapshot.problem != NULL)
 			ereport(LOG,
-					(errmsg("skipped snapshot \"%s\": %s", snapshot->label, snapshot->problem)));
-			if (snapshot->data != NULL)
-				pfree(snapshot->data);
+					(errmsg("skipped snapshot \"%s\": %s", snapshot.label, snapshot.problem)));
+		else if (usable.count < MOST_GENERATIONS)
+		{
+			usable.snapshots[usable.count++] = snapshot;
+			continue;
 		}
+		else if (is_better(&snapshot.header, &last->header, here))
+		{
+			ResidencySnapshot worse = *last;
+
+			*last = snapshot;
+			snapshot = worse;
+		}
+		if (snapshot.data != NULL)
+			pfree(snapshot.data);
 	}
 	return usable;
 }
@@ -156,7 +169,7 @@ belongs_to(const struct sf_header *one, const struct sf_header *best, const Here
 static Chosen
 choose(const Generation *wanted, bool own, const Here *here)
 {
-	Chosen		chosen = read_usable(wanted);
+	Chosen		chosen = read_usable(wanted, here);
 	ResidencySnapshot *all = chosen.snapshots;
 	int			usable = chosen.count;
 

@@ -66,7 +66,7 @@ MEASURE = "SELECT coalesce(sum(resident), 0), coalesce(sum(wanted - gone), 0) FR
 
 
 class Answer:
-    """``residency`` is a percentage, None if there is none."""
+    """``residency`` is a percentage, None where none is measured (any more)."""
 
     def __init__(self, state, residency=None):
         self.state = state
@@ -143,7 +143,7 @@ class Server:
             if started != self._started:
                 self._started, self._ready, self._measured, self._measure_again = started, False, None, 0.0
             if self._ready:
-                return Answer(READY, self._measured)
+                return Answer(READY)
             if schema is None:
                 self._log("Extension pg_residency is not in this database.")
                 return Answer(NO_EXTENSION)

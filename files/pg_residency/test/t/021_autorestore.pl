@@ -162,6 +162,15 @@ is($node->safe_psql('postgres', "SELECT string_agg(c.relname, ',' ORDER BY s.n) 
 	AS s(segment_no, wanted, resident, loaded, extra, over_budget, gone, failed, reason, tablespace, database, relfilenumber, fork, segment, done, n), pg_class c
 	WHERE c.relfilenode = s.relfilenumber AND s.fork = 'main' AND c.relname IN ('hot', 'large')"), 'hot,large', 'beginning with what all have');
 
+# --- more thin ones than are restored together hide no full one
+my $full = $node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT generation FROM residency_snapshot('autosave', 40, true)");
+($full) = $full =~ /(\d+)\n?$/;
+$node->safe_psql('postgres', "SELECT residency_evict('large'); DO \$\$ BEGIN FOR i IN 1 .. 20 LOOP PERFORM residency_snapshot('autosave', 40); END LOOP; END \$\$");
+start_cold('fast');
+is(restored(), 'done||t', 'after twenty thin generations');
+like(logged(), qr/restoring snapshot "autosave\@$full" and \d+ others by job/, 'the full one is restored');
+cmp_ok(there($node, 'large'), '>=', 0.95 * BLOCKS, 'and the table is there');
+
 # --- what a table has grown by since the fuller one was taken
 $node->safe_psql('postgres', "SELECT count(filler) FROM large; SELECT residency_snapshot('autosave', 9, true);
 	INSERT INTO large SELECT i, repeat('x', 700) FROM generate_series(1, 300) i; CHECKPOINT; SELECT residency_evict('large');
