@@ -90,7 +90,7 @@ tap() (
 	# shellcheck disable=SC2016  # its parent, this subshell
 	[ -z "${PG_RESIDENCY_THROTTLE:-}" ] || sh -c 'echo $PPID >"$1"' sh "$group/cgroup.procs" || return 1
 	{
-		as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= ISOLATION= ${1:+PROVE_TESTS="test/$1"} installcheck 2>&1 && wrong=0 || wrong=1
+		as_postgres make -s PG_CONFIG="$bin/pg_config" REGRESS= ISOLATION= PROVE_FLAGS=--timer ${1:+PROVE_TESTS="test/$1"} installcheck 2>&1 && wrong=0 || wrong=1
 		echo "$wrong" >"$work/tap.status"
 	} | tee "$work/tap.log"
 	read -r wrong <"$work/tap.status"

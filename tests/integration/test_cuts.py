@@ -135,6 +135,7 @@ def test_cut(fleet, tasks, table, number, sent):
     tried(fleet, table, "cut-%d" % number, sent, CUT_AT=str(number), CUT_WHEN=os.environ.get("CUTS_WHEN", "end"))
 
 
+@thorough
 @cuts
 @pytest.mark.parametrize("place, sent", signalled(HARD))
 def test_hard_cut(fleet, table, place, sent):

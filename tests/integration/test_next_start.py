@@ -115,7 +115,8 @@ def forget_timeout(one):
     one.sql("SELECT pg_reload_conf()")
 
 
-@pytest.mark.parametrize("modes", [["--check"], pytest.param(["-v", "bounded"], marks=thorough)], ids=" ".join)
+@thorough
+@pytest.mark.parametrize("modes", [["--check"], ["-v", "bounded"]], ids=" ".join)
 def test_a_receiver_that_no_stop_would_outlast(fleet, clusters, modes):
     """It takes 20 s for each run until one that seems silent is known to be so."""
     one, before = clusters["db1"], fleet.started()
@@ -210,6 +211,7 @@ def starts(one):
         shutil.rmtree(folder)
 
 
+@thorough
 def test_what_a_standby_has_replayed_it_does_not_replay_again(fleet, clusters):
     """It would begin at the primary's last checkpoint, while it is closed."""
     primary, standby = clusters["db1"], clusters["db2"]
@@ -229,6 +231,7 @@ def test_what_a_standby_has_replayed_it_does_not_replay_again(fleet, clusters):
     assert primary.sql("SELECT '%s'::pg_lsn >= '%s'::pg_lsn" % (redo, written)) == "t"
 
 
+@thorough
 def test_what_the_log_says_of_one_that_does_not_come_back(fleet, clusters):
     broken = fleet.write("broken.yml", """
 - name: Break it between stop and start
