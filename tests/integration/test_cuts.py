@@ -118,6 +118,7 @@ def tried(fleet, table, name, sent, database="postgres", **options):
 
 
 @quick
+@thorough
 def test_uncut(fleet, tasks):
     assert fleet.status == 0 and fleet.end() == "finished", fleet.output
     assert fleet.uncut_broken == []

@@ -331,6 +331,7 @@ def test_whose_role_would_change(fleet, clusters):
     says(output, "After a restart of PostgreSQL on db2, it would be a second primary: there is no standby.signal in %s." % clusters["db2"].data)
 
 
+@thorough
 def test_what_has_changed_since_the_check(fleet, clusters):
     """A fleet takes hours: what would not start now stays in service."""
     spoiling = fleet.write("spoiling.yml", """

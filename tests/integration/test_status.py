@@ -110,6 +110,7 @@ def test_a_host_that_cannot_be_reached_or_asked(fleet, clusters):
     assert status != 0 and "Peer authentication failed" in row(output, "db1"), output
 
 
+@thorough
 def test_after_a_rolling_restart_that_was_not_finished(fleet, clusters, failed):
     """db2 is not as warm as before, db3 and db1 are not begun. Another run at work is no task for the operator, who is shown it."""
     fleet.clusters["db2"].sql("SELECT FROM residency_snapshot('warm', 1, true)")
