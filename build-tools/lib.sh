@@ -108,3 +108,13 @@ count_extension_tests() {
             printf "%d passed, %d failed\n", passed, failed
         }' "$1"
 }
+
+# unpacked PACKAGE: Debian's, in build/PACKAGE
+unpacked() {
+    local folder=$build/$1
+    if [ ! -d "$folder/usr" ]; then
+        say "Unpacking Debian's $1 into build/$1"
+        mkdir -p "$folder"
+        (cd "$folder" && apt-get -qq -o APT::Sandbox::User=root download "$1" && dpkg-deb --extract "$1"_*.deb .)
+    fi
+}

@@ -73,6 +73,7 @@ run_wait(void *arg, long microseconds)
 		stop = hold_answer(run);
 	host_turn_keep(&run->turn);
 	now = monotonic_milliseconds();
+	run->window.gives_way = !server_is_consistent();
 	allowance_adapt(&run->control.allowance,
 					run->job.total.loaded + run->job.arriving + run->loaded_by_hold);
 	if (!job_is_alive(&run->job))
@@ -184,6 +185,7 @@ begin_run(Run *run, int number)
 	if (settings->time_limit > 0)
 		run->deadline = patience_until((int64) settings->time_limit * 1000);
 	run->window = settings->aggressive ? pc_aggressive : pc_gentle;
+	run->window.idle_if_quick = settings->unattended;
 	/* a process blocked in the kernel would itself add to the I/O pressure */
 	run->window.blocks_in_kernel = settings->max_io_pressure == 0;
 	run->control.window = &run->window;

@@ -14,6 +14,9 @@
 
 #define ALWAYS_HONOURED_KIB 128
 
+/* in these files, whatever the device has */
+#define SECTOR_BYTES 512
+
 /* a device below another: LVM on LUKS on RAID on multipath is four */
 #define DEEPEST 8
 
@@ -82,20 +85,26 @@ pc_device_largest_request(dev_t dev)
 }
 
 bool
-pc_device_completed(dev_t dev, uint64_t *requests)
+pc_device_completed(dev_t dev, struct pc_completed *completed)
 {
 	/* only the directory of a partition has a parent with such a file */
 	FILE	   *f = open_for(dev, "/sys/dev/block/%u:%u/../stat");
-	unsigned long long reads;
-	unsigned long long writes;
+	unsigned long long reads,
+				writes,
+				sectors_read,
+				sectors_written;
 	bool		found;
 
 	if (f == NULL && (f = open_for(dev, "/sys/dev/block/%u:%u/stat")) == NULL)
 		return false;
-	/* Documentation/block/stat.rst: reads, merged, sectors, ticks, writes */
-	found = fscanf(f, "%llu %*u %*u %*u %llu", &reads, &writes) == 2;
+	/* Documentation/block/stat.rst: reads, merged, sectors, ticks; the same of writes */
+	found = fscanf(f, "%llu %*u %llu %*u %llu %*u %llu", &reads, &sectors_read, &writes,
+				   &sectors_written) == 4;
 	fclose(f);
-	*requests = reads + writes;
+	if (found)
+		*completed = (struct pc_completed) {
+			reads + writes, (sectors_read + sectors_written) * SECTOR_BYTES
+		};
 	return found;
 }
 

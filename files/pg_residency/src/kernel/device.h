@@ -18,11 +18,17 @@ extern uint32_t pc_device_request_bytes(dev_t dev);
 /* The maximum number of bytes of one request to the device, 0 if the device is unknown. */
 extern uint32_t pc_device_largest_request(dev_t dev);
 
+struct pc_completed
+{
+	uint64_t	requests;
+	uint64_t	bytes;
+};
+
 /*
- * The number of requests, reads and writes of all processes, that the device has completed since
- * the host was started; for a partition, that of the whole disk.  False if the device is unknown.
+ * What the device has completed since the host was started, reads and writes of all processes; for
+ * a partition, of the whole disk.  False if the device is unknown.
  */
-extern bool pc_device_completed(dev_t dev, uint64_t *requests);
+extern bool pc_device_completed(dev_t dev, struct pc_completed *completed);
 
 /* the name of a scheduler, with the terminating zero; longer ones are cut */
 #define PC_SCHEDULER_BYTES 16

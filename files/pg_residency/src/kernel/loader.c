@@ -65,9 +65,7 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-/*
- * The size of a large folio; and how far the kernel may read ahead, which must not exceed the run.
- */
+/* the size of a large folio; and how far the kernel may read ahead, not beyond the run */
 #define LARGE_BYTES (2 * 1024 * 1024)
 #define READ_AHEAD_BYTES(device_bytes) (2 * (uint64_t) (device_bytes) + 2 * LARGE_BYTES)
 
@@ -82,8 +80,7 @@
 
 const struct pc_window pc_gentle = {256 * 1024, 512 * 1024, 32, PC_LARGE_WHEN_ALONE, 3, true, true};
 const struct pc_window pc_aggressive = {
-	PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, PC_LARGE_ALWAYS, 1, true,
-	false
+	PC_MAX_REQUEST_BYTES, 16 * PC_MAX_REQUEST_BYTES, PC_MAX_REQUESTS, PC_LARGE_ALWAYS, 1, true
 };
 
 static void
@@ -344,9 +341,9 @@ finish_oldest(struct pc_flight *flight)
 
 /* a window, or the maximum of a request: smaller while the load yields to other processes */
 static uint32_t
-while_yielding(const struct pc_flight *flight, uint32_t bytes)
+while_yielding(const struct pc_flight *flight, const struct pc_window *window, uint32_t bytes)
 {
-	return pc_yields(&flight->sharing) ? bytes / PC_YIELDING : bytes;
+	return pc_yields(&flight->sharing, window->gives_way) ? bytes / PC_YIELDING : bytes;
 }
 
 /* whether one more request of that length fits into the window, stretched that many times */
@@ -365,7 +362,7 @@ has_room(struct pc_flight *flight, const struct pc_window *window, uint32_t leng
 		}
 	return count == 0 || (count < window->requests * stretch &&
 						  (double) (bytes + length) <=
-							  while_yielding(flight, window->bytes) * stretch);
+							  while_yielding(flight, window, window->bytes) * stretch);
 }
 
 /*
@@ -418,18 +415,22 @@ submit(struct pc_flight *flight, struct pc_request *r, bool wait)
 {
 	const struct pc_loader *loader = r->file->loader;
 	int			rc = make_room(flight, loader->window, r->length, wait);
+	bool		idle;
 	int			former;
 
 	if (rc != 0)
 		return rc;
 	if (pc_take_tokens(loader->pace, r->length, loader->wait, loader->arg) ||
-		loader->wait(loader->arg, 0))
+		pc_give_way(&flight->sharing, r->file->fd, &loader->window->gives_way, loader->wait,
+					loader->arg) || loader->wait(loader->arg, 0))
 	{
 		flight->stopped = true;
 		return PC_STOPPED;
 	}
 	r->awaited = (uint32_t) request_pages(r) - 1;
-	former = pc_lower_for_requests(&flight->sharing, r->file->fd, loader->window->idle, r->length);
+	idle = loader->window->idle &&
+		(!loader->window->idle_if_quick || pc_stays_quick(&flight->sharing));
+	former = pc_lower_for_requests(&flight->sharing, r->file->fd, idle, r->length);
 	r->idle = former >= 0;
 	r->sent_at = pc_now();
 	rc = posix_fadvise(r->file->fd, (off_t) r->offset, r->length, POSIX_FADV_WILLNEED);
@@ -527,15 +528,16 @@ populate_and_watch(struct pc_flight *flight, struct pc_file *file)
 {
 	struct pc_sharing *sharing = &flight->sharing;
 	int64_t		begin = pc_now();
-	uint64_t	sent = sharing->sent;
-	uint64_t	before;
-	uint64_t	after;
+	uint64_t	sent = sharing->sent.requests;
+	struct pc_completed before;
+	struct pc_completed after;
 
 	if (!pc_can_watch(sharing, file->fd) || !pc_device_completed(sharing->device, &before) ||
 		!populate(flight, file, false))
 		return false;
 	pc_count_sent(sharing, LARGE_BYTES);
-	if (!pc_device_completed(sharing->device, &after) || after - before != sharing->sent - sent)
+	if (!pc_device_completed(sharing->device, &after) ||
+		after.requests - before.requests != sharing->sent.requests - sent)
 		sharing->shared_until = pc_now() + LEFT_ALONE * (pc_now() - begin);
 	return true;
 }
@@ -552,7 +554,8 @@ send_large(struct pc_flight *flight, struct pc_file *file)
 	/* an earlier request shows how long the folio would block the caller */
 	if (flight->usual == 0 && flight->count > 0 && finish_oldest(flight))
 		return true;
-	if (!is_fast(flight) || (watch && pc_now() < flight->sharing.shared_until))
+	if (!is_fast(flight) || (watch && pc_now() < flight->sharing.shared_until) ||
+		(loader->window->gives_way && pc_is_used(&flight->sharing)))
 	{
 		file->at = file->large_from;
 		file->to = file->large_from += blocks;
@@ -589,7 +592,7 @@ send_next(struct pc_flight *flight, struct pc_file *file, bool wait)
 {
 	const struct pc_loader *loader = file->loader;
 	uint32_t	size = loader->block_size;
-	uint32_t	window = while_yielding(flight, loader->window->request_bytes);
+	uint32_t	window = while_yielding(flight, loader->window, loader->window->request_bytes);
 	uint32_t	most = (loader->request_bytes < window ? loader->request_bytes : window) / size;
 	uint32_t	n = file->to - file->at;
 	struct pc_request r = {.file = file, .offset = (uint64_t) file->at * size};

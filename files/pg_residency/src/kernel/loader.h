@@ -58,6 +58,23 @@ struct pc_window
 	 * request, which may take seconds; a large folio keeps the caller's priority.
 	 */
 	bool		idle;
+
+	/*
+	 * Whether it does so only on a device that pc_stays_quick().  On a volume of 3,000 requests a
+	 * second a few readers of single blocks are enough to keep the idle class waiting at its floor,
+	 * although all they need could be loaded in seconds: mq-deadline sends none of it while any
+	 * request of a higher class is with the device (dd_queued() in block/mq-deadline.c).
+	 */
+	bool		idle_if_quick;
+
+	/*
+	 * Whether the load sends no more than a small request from time to time while pc_is_used(): the
+	 * server recovers, and nobody can use what is loaded before it has.  The idle class does not
+	 * help behind a throttle (blk-throttle knows no classes).  Nor would it help recovery to bring
+	 * what that reads: both proceed through the same file, and between the blocks of the one there
+	 * are only single ones left for the other.
+	 */
+	bool		gives_way;
 };
 
 /* maximum of requests * stretch of a window */

@@ -17,8 +17,22 @@
 #define WATCH_EVERY 50000
 #define ALWAYS_BETWEEN 8
 
+/*
+ * Bytes of other processes between two counts, which may be one request; and for how long, in
+ * microseconds, the device counts as used then: recovery applies what it has read, then reads on
+ */
+#define USED_BYTES (1024 * 1024)
+#define USED_FOR 1000000
+
+/* microseconds between two requests while a load gives way, and between two looks meanwhile */
+#define GIVEN_WAY 500000
+#define LOOK_EVERY 5000
+
 /* requests per second, more than a spinning disk or most volumes limited in requests complete */
 #define QUICK_REQUESTS 4000
+
+/* microseconds */
+#define STAYS_QUICK 500000
 
 /*
  * microseconds between two looks at the device's scheduler; for how long, in microseconds, the
@@ -116,24 +130,58 @@ pc_note_arrival(struct pc_sharing *sharing, int64_t sent_at, uint32_t bytes, int
 /* --- other processes --- */
 
 bool
-pc_yields(const struct pc_sharing *sharing)
+pc_yields(const struct pc_sharing *sharing, bool gives_way)
 {
-	return sharing->idle && sharing->quick && sharing->owed < PC_FLOOR &&
-		pc_now() < sharing->shared_until;
+	return (gives_way && pc_is_used(sharing)) ||
+		   (sharing->idle && sharing->quick && sharing->owed < PC_FLOOR &&
+			pc_now() < sharing->shared_until);
+}
+
+bool
+pc_give_way(struct pc_sharing *sharing, int fd, const bool *gives_way,
+			bool (*wait) (void *arg, long microseconds), void *arg)
+{
+	int64_t		until = pc_now() + GIVEN_WAY;
+
+	while (*gives_way)
+	{
+		pc_watch_others(sharing, fd);
+		if (!pc_is_used(sharing) || pc_now() >= until)
+			break;
+		if (wait(arg, LOOK_EVERY))
+			return true;
+	}
+	return false;
+}
+
+bool
+pc_stays_quick(const struct pc_sharing *sharing)
+{
+	return sharing->quick_since != 0 && pc_now() - sharing->quick_since >= STAYS_QUICK;
+}
+
+bool
+pc_is_used(const struct pc_sharing *sharing)
+{
+	return pc_now() < sharing->used_until;
 }
 
 void
 pc_count_sent(struct pc_sharing *sharing, uint32_t bytes)
 {
+	sharing->sent.bytes += bytes;
 	if (sharing->largest_request > 0)
-		sharing->sent += (bytes + sharing->largest_request - 1) / sharing->largest_request;
+		sharing->sent.requests += (bytes + sharing->largest_request - 1) / sharing->largest_request;
 }
 
 void
 pc_watch_others(struct pc_sharing *sharing, int fd)
 {
 	int64_t		now = pc_now();
-	uint64_t	completed;
+	struct pc_completed completed;
+	struct pc_completed sent = sharing->sent;
+	uint64_t	requests;
+	uint64_t	bytes;
 
 	if (!pc_can_watch(sharing, fd))
 	{
@@ -143,14 +191,26 @@ pc_watch_others(struct pc_sharing *sharing, int fd)
 	if (now - sharing->watched_at < WATCH_EVERY ||
 		!pc_device_completed(sharing->device, &completed))
 		return;
-	if (sharing->watched_at != 0 &&
-		completed - sharing->completed > sharing->sent + sharing->sent / 16 + ALWAYS_BETWEEN &&
-		sharing->shared_until < now + 4 * WATCH_EVERY)
-		sharing->shared_until = now + 4 * WATCH_EVERY;
-	if (sharing->watched_at != 0)
-		sharing->quick = completed - sharing->completed >=
+	requests = completed.requests - sharing->completed.requests;
+	bytes = completed.bytes - sharing->completed.bytes;
+	if (sharing->watched_at == 0)
+		sharing->used_until = now + USED_FOR;
+	else
+	{
+		bool		shared = requests > sent.requests + sent.requests / 16 + ALWAYS_BETWEEN;
+
+		if (shared && sharing->shared_until < now + 4 * WATCH_EVERY)
+			sharing->shared_until = now + 4 * WATCH_EVERY;
+		if (shared || bytes > sent.bytes + sent.bytes / 16 + USED_BYTES)
+			sharing->used_until = now + USED_FOR;
+		sharing->quick = requests >=
 			(uint64_t) (now - sharing->watched_at) * QUICK_REQUESTS / 1000000;
+		if (!sharing->quick)
+			sharing->quick_since = 0;
+		else if (sharing->quick_since == 0)
+			sharing->quick_since = now;
+	}
 	sharing->watched_at = now;
 	sharing->completed = completed;
-	sharing->sent = 0;
+	sharing->sent = (struct pc_completed) {0};
 }

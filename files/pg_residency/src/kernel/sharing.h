@@ -41,11 +41,13 @@ struct pc_sharing
 	uint64_t	idle_bytes;		/* requested in the idle class so far, */
 	uint64_t	own_bytes;		/* and with the caller's own priority */
 	int64_t		watched_at;		/* time of the last look at the device, microseconds, monotonic, */
-	uint64_t	completed;		/* requests it had completed by then, */
-	uint64_t	sent;			/* and our own requests since, */
-	bool		quick;			/* and whether the device then completed QUICK_REQUESTS a second */
+	struct pc_completed completed;	/* what it had completed by then, */
+	struct pc_completed sent;	/* and our own since, */
+	bool		quick;			/* whether the device then completed QUICK_REQUESTS a second, */
+	int64_t		quick_since;	/* and since when at each look; 0: not */
 	/* another process uses the device: until then no stretched window and no large folios */
 	int64_t		shared_until;
+	int64_t		used_until;		/* another process uses the device, or has a moment ago */
 };
 
 /* microseconds, monotonic */
@@ -70,9 +72,26 @@ extern void pc_note_arrival(struct pc_sharing *sharing, int64_t sent_at, uint32_
 
 /*
  * Whether requests go behind those of other processes, which use the device, and can be smaller:
- * they would cost the device little, and the load is not a second behind the floor.
+ * they would cost the device little, and the load is not a second behind the floor.  Or it gives
+ * way.
  */
-extern bool pc_yields(const struct pc_sharing *sharing);
+extern bool pc_yields(const struct pc_sharing *sharing, bool gives_way);
+
+/*
+ * Pauses before a request to the device of that file while the load gives way and the device is
+ * used, for half a second at most; true when stopped.  See struct pc_window.
+ */
+extern bool pc_give_way(struct pc_sharing *sharing, int fd, const bool *gives_way,
+						bool (*wait) (void *arg, long microseconds), void *arg);
+
+/* Whether the device has been quick for a while: a throttle may let pass a burst. */
+extern bool pc_stays_quick(const struct pc_sharing *sharing);
+
+/*
+ * Whether another process has used the device within the last second, by requests or by bytes: WAL
+ * is read in few large ones.  In the first second it is assumed.
+ */
+extern bool pc_is_used(const struct pc_sharing *sharing);
 
 /* whether the number of completed requests of the device is known */
 extern bool pc_can_watch(struct pc_sharing *sharing, int fd);
@@ -82,7 +101,8 @@ extern void pc_count_sent(struct pc_sharing *sharing, uint32_t bytes);
 
 /*
  * The device counts as shared while it completes more requests than were sent here (a request that
- * spans two extents makes two), and where that number is unknown: sets shared_until.
+ * spans two extents makes two), and where that number is unknown: sets shared_until, and
+ * used_until.
  */
 extern void pc_watch_others(struct pc_sharing *sharing, int fd);
 

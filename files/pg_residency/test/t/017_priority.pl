@@ -210,5 +210,24 @@ for my $first (qw(readers restore))
 	cmp_ok($stuck, '<', 0.5 * $seen, 'it does not sleep uninterruptibly for a request that others keep waiting') or diag("$stuck of $seen, class $class");
 }
 
+# The restore of a start does not wait in the idle class of a slow volume, where a few readers keep it.
+SKIP:
+{
+	skip 'no throttle', 2 if !defined $throttle;
+	my $file = $node->data_dir . '/' . $node->safe_psql('postgres', q(SELECT pg_relation_filepath('wide')));
+	$node->safe_psql('postgres', q(SELECT sum(rel_os_pages) FROM pgfadvise_willneed('wide'); SELECT residency_snapshot('autosave')));
+	$node->stop;
+	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'pg_residency'\npg_residency.autosave = 0");
+	system_or_bail('dd', "if=$file", 'iflag=nocache', 'count=0', 'status=none');
+	limit(32 * 2**20);
+	$node->start;
+	$node->poll_query_until('postgres', q(SELECT state NOT IN ('restoring', 'recovering') FROM residency_worker)) or die 'it does not end';
+	is($node->safe_psql('postgres', q(SELECT state, io_class FROM residency_jobs WHERE job = (SELECT restore_job FROM residency_worker))),
+		'done|normal', 'that of a start keeps its own priority');
+	cmp_ok($node->safe_psql('postgres', q(SELECT loaded FROM residency_jobs WHERE job = (SELECT restore_job FROM residency_worker))),
+		'>', 0.9 * 16384, 'and loads the table');
+	limit(undef);
+}
+
 $node->stop;
 done_testing();

@@ -602,6 +602,92 @@ test_yielding(void **state)
 	}
 }
 
+/* a load that gives way pauses before each of its small requests while others use the device */
+static void
+test_giving_way(void **state)
+{
+	struct pc_window recovering = pc_gentle;
+
+	(void) state;
+	recovering.gives_way = true;
+	recovering.large = PC_LARGE_NEVER;
+	for (int used = 0; used < 2; used++)
+	{
+		struct pc_loader loader = new_loader(0);
+		struct pc_flight flight = {
+			.sharing = {.used_until = used ? INT64_MAX : 0, .watched_at = INT64_MAX}
+		};
+		struct pc_file file;
+		int64_t		begin = pc_now();
+		uint32_t part = used ? 4 : 1;
+
+		loader.window = &recovering;
+		want_runs(BLOCKS, 1);
+		evict_all();
+		assert_int_equal(pc_start(&file, fd, want, BLOCKS, &loader), 0);
+		assert_int_equal(pc_send(&flight, &file, false), PC_FULL);
+		assert_in_range(flight.bytes, 1, recovering.bytes / part);
+		for (uint32_t i = 1; i < flight.count; i++)
+			assert_in_range(flight.requests[(flight.first + i) % PC_MAX_REQUESTS].length, 1,
+							recovering.request_bytes / part);
+		if (used)
+			assert_in_range(pc_now() - begin, 500000, INT64_MAX);
+		flight.sharing.used_until = 0;
+		assert_int_equal(pc_finish(&flight, &file), 0);
+		assert_int_equal(progressed, BLOCKS);
+	}
+}
+
+/* waits until no process has used the device for a moment; false when that does not happen */
+static bool
+wait_until_quiet(dev_t device)
+{
+	for (int i = 0; i < 100; i++)
+	{
+		struct pc_completed before;
+		struct pc_completed after;
+
+		if (!pc_device_completed(device, &before))
+			return false;
+		usleep(50000);
+		if (pc_device_completed(device, &after) && after.requests == before.requests)
+			return true;
+	}
+	return false;
+}
+
+/* by requests or by bytes of others, and not by our own */
+static void
+test_used_device(void **state)
+{
+	static const struct
+	{
+		struct pc_completed all;
+		struct pc_completed own;
+		bool		is_used;
+	}			cases[] = {
+		{{100000, 1000000}, {0, 0}, true},
+		{{2, 8 * 1000000}, {0, 0}, true},
+		{{100000, 100 * 1000000}, {100000, 100 * 1000000}, false},
+		{{0, 0}, {0, 0}, false},
+	};
+
+	(void) state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		struct pc_sharing sharing = {.sent = cases[i].own};
+
+		if (!pc_can_watch(&sharing, fd) || !wait_until_quiet(sharing.device) ||
+			!pc_device_completed(sharing.device, &sharing.completed))
+			skip();
+		sharing.watched_at = pc_now() - 10000000;
+		sharing.completed.requests -= cases[i].all.requests;
+		sharing.completed.bytes -= cases[i].all.bytes;
+		pc_watch_others(&sharing, fd);
+		assert_int_equal(pc_is_used(&sharing), cases[i].is_used);
+	}
+}
+
 /* each of the conditions is necessary */
 static void
 test_yields(void **state)
@@ -609,18 +695,21 @@ test_yields(void **state)
 	struct pc_sharing sharing = {.idle = true, .quick = true, .shared_until = INT64_MAX};
 
 	(void) state;
-	assert_true(pc_yields(&sharing));
+	assert_true(pc_yields(&sharing, false));
 	sharing.idle = false;
-	assert_false(pc_yields(&sharing));
+	assert_false(pc_yields(&sharing, false));
 	sharing.idle = true;
 	sharing.quick = false;
-	assert_false(pc_yields(&sharing));
+	assert_false(pc_yields(&sharing, false));
 	sharing.quick = true;
 	sharing.shared_until = pc_now();
-	assert_false(pc_yields(&sharing));
+	assert_false(pc_yields(&sharing, false));
 	sharing.shared_until = INT64_MAX;
 	sharing.owed = PC_FLOOR;
-	assert_false(pc_yields(&sharing));
+	assert_false(pc_yields(&sharing, false));
+	assert_false(pc_yields(&sharing, true));
+	sharing.used_until = INT64_MAX;
+	assert_true(pc_yields(&sharing, true));
 }
 
 /* a device is quick by what it completes between two looks, for whomever */
@@ -628,7 +717,7 @@ static void
 test_quick_device(void **state)
 {
 	struct pc_sharing sharing = {0};
-	uint64_t	completed;
+	struct pc_completed completed;
 
 	(void) state;
 	if (!pc_can_watch(&sharing, fd) || !pc_device_completed(sharing.device, &completed))
@@ -636,9 +725,13 @@ test_quick_device(void **state)
 	for (int quick = 0; quick < 2; quick++)
 	{
 		sharing.watched_at = pc_now() - 10000000;
-		sharing.completed = completed - (quick ? 100000 : 0);
+		sharing.completed = completed;
+		sharing.completed.requests -= quick ? 100000 : 0;
 		pc_watch_others(&sharing, fd);
 		assert_int_equal(sharing.quick, quick);
+		assert_false(pc_stays_quick(&sharing));
+		sharing.quick_since -= quick ? 1000000 : 0;
+		assert_int_equal(pc_stays_quick(&sharing), quick);
 	}
 }
 
@@ -739,24 +832,6 @@ has_large_folios(void)
 	return total > 0;
 }
 
-/* waits until no process has used the device for a moment; false when that does not happen */
-static bool
-wait_until_quiet(dev_t device)
-{
-	for (int i = 0; i < 100; i++)
-	{
-		uint64_t	before;
-		uint64_t	after;
-
-		if (!pc_device_completed(device, &before))
-			return false;
-		usleep(50000);
-		if (pc_device_completed(device, &after) && after == before)
-			return true;
-	}
-	return false;
-}
-
 /*
  * the gentle window uses large folios while no other process uses the device, and otherwise only
  * tries one from time to time
@@ -767,7 +842,7 @@ test_large_only_when_alone(void **state)
 	uint64_t	length = (uint64_t) BLOCKS * BLOCK;
 	uint64_t	alone = 0;
 	uint64_t	shared = length;
-	uint64_t	requests;
+	struct pc_completed completed;
 	bool		seen = false;
 	struct stat st;
 	struct pc_window small = pc_gentle;
@@ -776,7 +851,7 @@ test_large_only_when_alone(void **state)
 	small.large = PC_LARGE_NEVER;
 	assert_int_equal(load_large(&small), 0);
 	assert_int_equal(fstat(fd, &st), 0);
-	if (pc_device_largest_request(st.st_dev) == 0 || !pc_device_completed(st.st_dev, &requests))
+	if (pc_device_largest_request(st.st_dev) == 0 || !pc_device_completed(st.st_dev, &completed))
 	{
 		/* the device has no count of completed requests */
 		assert_int_equal(load_large(&pc_gentle), 0);
@@ -952,6 +1027,8 @@ main(void)
 		cmocka_unit_test(test_another_owner),
 		cmocka_unit_test(test_load_patterns),
 		cmocka_unit_test(test_yielding),
+		cmocka_unit_test(test_giving_way),
+		cmocka_unit_test(test_used_device),
 		cmocka_unit_test(test_yields),
 		cmocka_unit_test(test_quick_device),
 		cmocka_unit_test(test_load_side_by_side),
