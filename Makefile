@@ -19,7 +19,7 @@ demo-clean: ## stop and remove the fleet of `make demo` (root)
 
 .PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule test-few
 .PHONY: test-block-devices test-cuts test-packages test-fleet test-reboot test-cold test-tenant
-test: ## what every change has to pass, and the sum of it (root); 20 minutes
+test: ## what every change has to pass, and the sum of it (root); 20 to 22 minutes
 	@MAJORS=18 /usr/bin/python3 build-tools/test.py sanity unit integration beside molecule majors lint beside extension
 
 test-all: ## everything, each variant, scenario and version, but not stress and asan (root); hours

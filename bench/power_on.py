@@ -44,13 +44,12 @@ METHODS = {
     "ours": OURS,
     "ours, both caches": OURS + "pg_residency.autorestore = both\n",
 }
+RECOVERIES = {"nothing": "", "library": OURS + "pg_residency.autorestore = off\n", "ours": OURS}
 CHANGE = "UPDATE pgbench_accounts SET abalance = 1 WHERE aid % 97 = 1"
-CHANGE_OTHER = "UPDATE other SET i = -i WHERE abs(i) % 17 = 1"
 # What recovery reads: (settings, the change). With full pages it reads nothing but WAL, which has each block that is changed for the first time.
 REPLAYS = {
     "WAL": ("", CHANGE),
     "blocks that are restored": ("full_page_writes = off\n", CHANGE),
-    "blocks of another table": ("full_page_writes = off\n", CHANGE_OTHER),
 }
 
 Curve = list[float]  # transactions a second in each slot since the start
@@ -93,7 +92,6 @@ class Server:
             file.write(self.conf)
         self.ctl("-w", "start")
         self.run("pgbench", *self.database("-i", "-q", "-s", str(scale), "--fillfactor=90"))
-        self.sql("CREATE TABLE other AS SELECT i, repeat('x', 900) AS filler FROM generate_series(1, 300000) i")
         self.sql("CREATE EXTENSION pg_residency; CREATE EXTENSION pg_prewarm")
         self.sql("VACUUM")
         self.ctl("-m", "fast", "stop")
@@ -119,15 +117,13 @@ class Server:
             with path.open("rb", buffering=0) as file:
                 while file.read(1 << 20):
                     pass
-        for path in self.files("other"):
-            evict(path)
         self.run("pgbench", *self.database("-S", "-n", "-c", "4", "-j", "2", "-T", "5"))
         if "pg_prewarm" in conf:
             self.sql("SELECT autoprewarm_dump_now()")
         if OURS in conf:
             newest = "SELECT coalesce(max(generation), 0) FROM residency_snapshots() WHERE name = 'autosave'"
             before = int(self.sql(newest))
-            self.wait(newest, lambda found: int(found) > before + 1)
+            self.wait(newest, lambda found: int(found) > before + 1)  # one was under way
         settings.write_text(conf)
 
     def wait(self, query: str, is_enough: Callable[[str], bool]) -> None:
@@ -150,6 +146,8 @@ class Server:
         at = time.time()
         self.ctl("-W", "start")
         while subprocess.run(self.command("pg_isready", "-q", "-h", str(self.directory)), check=False, cwd=self.directory).returncode:
+            if time.time() > at + PATIENCE:
+                raise RuntimeError(self.log.read_text(errors="replace")[-1000:])
             time.sleep(0.02)
         return at
 
@@ -215,17 +213,38 @@ def recovery(server: Server, repeat: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for reads, (settings, change) in REPLAYS.items():
         for _number in range(max(3, repeat)):
-            for name in ("nothing", "ours"):
-                server.begin(METHODS[name] + settings)
+            for name, conf in RECOVERIES.items():
+                server.begin(conf + settings)
                 server.sql(f"CHECKPOINT; {change}")
                 server.lose_power()
                 began = server.power_on()
                 found.setdefault(f"{reads}, {name}", []).append(time.time() - began)
                 server.ctl("-m", "fast", "stop")
-        both = {name: found[f"{reads}, {name}"] for name in ("nothing", "ours")}
-        said = "; ".join(f"{name} " + " ".join(f"{one:.2f}" for one in several) for name, several in both.items())
-        ratio = statistics.median(both["ours"]) / statistics.median(both["nothing"])
-        print(f"recovery reads {reads:26} {ratio:.3f} times as long as with nothing ({said} s)", flush=True)
+        print(f"recovery reads {reads}", flush=True)
+        nothing = statistics.median(found[f"{reads}, nothing"])
+        for name in RECOVERIES:
+            several = found[f"{reads}, {name}"]
+            print(f"  {name:8} {statistics.median(several) / nothing:5.3f}  {' '.join(f'{one:6.2f}' for one in several)} s", flush=True)
+    return found
+
+
+def saving(server: Server, repeat: int) -> dict[str, list[int]]:
+    """Milliseconds, and those of CPU, of the worker's saves of a server that has little in its caches: the fixed part."""
+    (server.data / "postgresql.auto.conf").write_text(OURS + SAVING)
+    server.ctl("-w", "start")
+    for path in server.hot():
+        evict(path)
+    found: dict[str, list[int]] = {"ms": [], "CPU ms": [], "MB": []}
+    last = ""
+    for _number in range(10 * repeat):
+        saved = "SELECT generation, save_ms, save_cpu_ms, wanted / 128 FROM residency_worker WHERE generation IS NOT NULL"
+        server.wait(saved, lambda row, last=last: row not in ("", last))
+        last = server.sql(saved)
+        for values, value in zip(found.values(), last.split("|")[1:]):
+            values.append(int(value))
+    server.ctl("-m", "fast", "stop")
+    ms, cpu, mb = (statistics.median(values) for values in found.values())
+    print(f"a save of {mb:.0f} MB takes {ms:.0f} ms ({min(found['ms'])} to {max(found['ms'])}), {cpu:.0f} ms of CPU", flush=True)
     return found
 
 
@@ -253,7 +272,7 @@ def main() -> None:
     parser.add_argument("--io-method", default="")
     parser.add_argument("--scale", type=int, default=40, help="pgbench's: 15 MB each")
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--parts", default="throughput,recovery")
+    parser.add_argument("--parts", default="saving,throughput,recovery")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--draw", type=Path, help="a picture of the results in FILES")
     parser.add_argument("files", type=Path, nargs="*")
@@ -268,7 +287,7 @@ def main() -> None:
     try:
         server.create(options.scale)
         for part in options.parts.split(","):
-            found[part] = {"throughput": throughput, "recovery": recovery}[part](server, options.repeat)
+            found[part] = {"saving": saving, "throughput": throughput, "recovery": recovery}[part](server, options.repeat)
     finally:
         if (server.data / "postmaster.pid").exists():
             server.ctl("-m", "immediate", "stop")

@@ -42,12 +42,13 @@ sub scheduler
 my $disk = disk($directory);
 plan skip_all => "the scheduler of $disk is not mq-deadline" if scheduler($disk) ne 'mq-deadline';
 
+# bytes a second that are read of the device, or of another one
 sub limit
 {
-	my ($rate) = @_;
+	my ($rate, $which) = @_;
 	return if !defined $throttle;
 	open(my $out, '>', $throttle) or die "$throttle: $!";
-	print $out "$disk ", $throttle =~ /io\.max$/ ? 'rbps=' . ($rate // 'max') : $rate // 0, "\n";
+	print $out $which // $disk, ' ', $throttle =~ /io\.max$/ ? 'rbps=' . ($rate // 'max') : $rate // 0, "\n";
 	close($out) or die "$throttle: $!";
 	return;
 }
@@ -227,6 +228,26 @@ SKIP:
 	cmp_ok($node->safe_psql('postgres', q(SELECT loaded FROM residency_jobs WHERE job = (SELECT restore_job FROM residency_worker))),
 		'>', 0.9 * 16384, 'and loads the table');
 	limit(undef);
+}
+
+# It does not take from recovery what that reads: WAL with a full page for each block that was changed, on the same device.
+SKIP:
+{
+	my $main = disk($node->data_dir);
+	skip 'no throttle, or no count of requests', 2 if !defined $throttle || !-e "/sys/dev/block/$main/stat";
+	$node->safe_psql('postgres', wide_table('kept', 16384) . "SELECT residency_snapshot('autosave')");
+	my $kept = $node->data_dir . '/' . $node->safe_psql('postgres', q(SELECT pg_relation_filepath('kept')));
+	$node->safe_psql('postgres', "CREATE TABLE changed AS SELECT i, repeat('x', 700) FROM generate_series(1, 240000) i; CHECKPOINT");
+	$node->safe_psql('postgres', 'UPDATE changed SET i = -i WHERE i % 11 = 0');
+	$node->stop('immediate');
+	system_or_bail('sync');
+	system_or_bail('dd', "if=$_", 'iflag=nocache', 'count=0', 'status=none') for $kept, glob($node->data_dir . '/pg_wal/0*');
+	limit(32 * 2**20, $main);
+	$node->start;
+	cmp_ok(cached($node, 'kept'), '<', 2048, 'it has hardly begun when the server is consistent');
+	limit(undef, $main);
+	$node->poll_query_until('postgres', q(SELECT state NOT IN ('restoring', 'recovering') FROM residency_worker)) or die 'it does not end';
+	cmp_ok(there($node, 'kept'), '>', 0.95 * 16384, 'and then loads the table');
 }
 
 $node->stop;
