@@ -408,8 +408,8 @@ class Bench:
     def ours(self, wanted: list[bytes], options: str) -> Method:
         def call() -> float | None:
             seconds = self.time_to_resident(wanted, lambda: self.start_restore(options))
-            self.sql(WAIT_FOR_JOB)
-            started, state = self.sql("SELECT extract(epoch FROM started_at), state FROM residency_jobs ORDER BY job DESC LIMIT 1").split("|")
+            started, state = self.sql(
+                f"{WAIT_FOR_JOB};\nSELECT extract(epoch FROM started_at), state FROM residency_jobs ORDER BY job DESC LIMIT 1").split("|")
             if state != "done":
                 raise RuntimeError(f"the restore is {state}")
             if float(started) > self.called_at + 1.0:

@@ -18,7 +18,6 @@ SOURCES = {".c", ".h", ".py", ".sh", ".sql", ".yml", ".pl", ".pm", ""}
 LONGER = {
     "LICENSE": "the text of the licence",
     "bench/bench.py": "one table of figures: each is a short function, and all share the way in which files are prepared and timed",
-    "files/pg_residency/src/kernel/loader.c": "one loop over requests in flight, with the state that all its parts change",
     "files/pg_residency/src/names_gather.c": "one worker and its caller, who share the memory in between",
     "files/pg_residency/test/unit/test_page_cache.c": "a list of cases, read one at a time",
     "plugins/module_utils/_residency_restore.py": "one job from its start to its verdict; what it loads and remarks is in _selection and _remarks",

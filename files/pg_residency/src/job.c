@@ -71,7 +71,6 @@ run_wait(void *arg, long microseconds)
 		sleep_or_wake(microseconds, run->wait_event);
 	if (run->hold != NULL)
 		stop = hold_answer(run);
-	host_turn_keep(&run->turn);
 	now = monotonic_milliseconds();
 	run->window.gives_way = !server_is_consistent();
 	allowance_adapt(&run->control.allowance,
@@ -91,6 +90,7 @@ run_wait(void *arg, long microseconds)
 	{
 		if (!PostmasterIsAlive())
 			proc_exit(1);
+		host_turn_keep(&run->turn);
 		note_resources(run);
 		if (!job_try_write(run->fd, &run->job))
 			end_job(run, JOB_FAILED,

@@ -23,6 +23,9 @@
 /* repeated loads of blocks that are missing after the first one */
 #define TRIES 3
 
+/* a segment is sparse if less than one of that many blocks is wanted */
+#define SPARSE 16
+
 /* blocks to load that justify a measurement of the device */
 #define WORTH_MEASURING ((32 * 1024 * 1024) / BLCKSZ)
 
@@ -45,6 +48,8 @@ struct SegmentWork
 	Device	   *device;
 	struct pc_loader loader;
 	struct pc_file file;
+	bool		sparse;
+	uint32		gap;			/* blocks between two runs that may be loaded too */
 	uint64		promised;		/* bytes of the budget reserved for it */
 	int			rc;
 };
@@ -359,6 +364,9 @@ prepare_load(SegmentWork *work)
 		else
 			needed += gaps;
 	}
+	work->sparse = pc_popcount(work->want, work->blocks) < work->blocks / SPARSE;
+	work->loader.loads_again = work->sparse;
+	work->gap = work->loader.gap_blocks;
 	work->promised = (uint64) needed * BLCKSZ;
 	control->allowance.promised += work->promised;
 	work->rc = pc_start(&work->file, work->fd, work->need, work->blocks, &work->loader);
@@ -388,14 +396,18 @@ look_for_end(SegmentWork *work)
 	return 0;
 }
 
-/* Sets `after` and `missing` to the present state, and `lacking` to the missing blocks. */
+/*
+ * Sets `after` and `missing` to the present state, and `lacking` to the missing blocks.  Of a
+ * sparse segment it looks only at what may have been loaded.
+ */
 static bool
 look_again(SegmentWork *work, bool arrived, uint8 *after, uint8 *missing, int64 *lacking)
 {
 	int			rc = look_for_end(work);
 
 	if (rc == 0)
-		rc = map_segment(work, arrived, after);
+		rc = !work->sparse ? map_segment(work, arrived, after) :
+			pc_survey_runs(work->fd, work->blocks, BLCKSZ, work->want, work->gap, after);
 	if (rc != 0)
 		return fail_segment(work, REASON_KERNEL, -rc);
 	*lacking = find_needed(work, after, missing);
@@ -432,6 +444,7 @@ load_missing(SegmentWork *work)
 		left -= Min(left, count_new(work, after));
 		outcome->over_budget = cut_to_budget(missing, work->blocks, left);
 		work->loader.gap_blocks = 0;
+		work->loader.loads_again = false;
 		rc = pc_load(work->fd, missing, work->blocks, &work->loader);
 		if (!look_again(work, rc == 0, after, missing, &lacking))
 			return;

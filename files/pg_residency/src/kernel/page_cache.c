@@ -191,22 +191,30 @@ set_all(uint8_t *map, uint32_t n)
 		map[n / 8] = (uint8_t) ((1u << n % 8) - 1);
 }
 
+/* maps n blocks of a file that is mapped at that address, into a map that begins with them */
+static int
+map_pages(void *addr, uint32_t n, uint32_t block_size, uint8_t *map)
+{
+	unsigned char pages[WINDOW_BYTES / SMALLEST_PAGE];
+
+	if (mincore(addr, (size_t) n * block_size, pages) != 0)
+		return -errno;
+	mark_blocks(map, n, block_size, pages);
+	return 0;
+}
+
 /* maps n blocks from `first` on by mincore(2), into a map that begins with `first` */
 static int
 map_window(int fd, uint32_t first, uint32_t n, uint32_t block_size, uint8_t *map)
 {
-	unsigned char pages[WINDOW_BYTES / SMALLEST_PAGE];
 	size_t		length = (size_t) n * block_size;
 	void	   *addr = mmap(NULL, length, PROT_NONE, MAP_SHARED, fd, (off_t) first * block_size);
-	int			rc = 0;
+	int			rc;
 
 	if (addr == MAP_FAILED)
 		return -errno;
-	if (mincore(addr, length, pages) != 0)
-		rc = -errno;
+	rc = map_pages(addr, n, block_size, map);
 	munmap(addr, length);
-	if (rc == 0)
-		mark_blocks(map, n, block_size, pages);
 	return rc;
 }
 
@@ -273,6 +281,54 @@ pc_survey(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trust trust, ui
 {
 	memset(map, 0, pc_map_bytes(nblocks));
 	return look(fd, nblocks, block_size, trust, map, resident);
+}
+
+/* the end of a run of set bits, and of others that begin at most `gap` bits after the one before */
+static uint32_t
+end_of_runs(const uint8_t *map, uint32_t nblocks, uint32_t from, uint32_t gap)
+{
+	uint32_t	end = pc_next(map, nblocks, from, false);
+	uint32_t	next;
+
+	while ((next = pc_next(map, nblocks, end, true)) < nblocks && next - end <= gap)
+		end = pc_next(map, nblocks, next, false);
+	return end;
+}
+
+int
+pc_survey_runs(int fd, uint32_t nblocks, uint32_t block_size, const uint8_t *where, uint32_t gap,
+			   uint8_t *map)
+{
+	/* whole bytes of the map, and whole pages */
+	uint32_t	page_blocks = (uint32_t) pc_page_size() / block_size;
+	uint32_t	aligned = page_blocks > 8 ? page_blocks : 8;
+	uint32_t	window = (uint32_t) (WINDOW_BYTES / block_size) / aligned * aligned;
+	size_t		length = (size_t) nblocks * block_size;
+	unsigned char *file;
+	int			rc = check_owner(fd);
+
+	memset(map, 0, pc_map_bytes(nblocks));
+	if (rc != 0 || nblocks == 0)
+		return rc;
+	file = mmap(NULL, length, PROT_NONE, MAP_SHARED, fd, 0);
+	if (file == MAP_FAILED)
+		return -errno;
+	for (uint32_t from = pc_next(where, nblocks, 0, true); from < nblocks && rc == 0;)
+	{
+		uint32_t	first = from / aligned * aligned;
+		uint32_t	end = end_of_runs(where, nblocks, from, gap + aligned);
+
+		end = (end + aligned - 1) / aligned * aligned;
+		if (end > nblocks)
+			end = nblocks;
+		if (end - first > window)
+			end = first + window;
+		rc = map_pages(file + (size_t) first * block_size, end - first, block_size,
+					   map + first / 8);
+		from = pc_next(where, nblocks, end, true);
+	}
+	munmap(file, length);
+	return rc;
 }
 
 int

@@ -108,6 +108,14 @@ extern int pc_survey(int fd, uint32_t nblocks, uint32_t block_size, enum pc_trus
 					 uint8_t *map, uint64_t *resident);
 
 /*
+ * Maps as pc_map() does, but looks only at the blocks set in `where`, at others that are at most
+ * `gap` blocks from these, and at some beside them: for few blocks of a large file, of which
+ * pc_map() would look at each page.
+ */
+extern int pc_survey_runs(int fd, uint32_t nblocks, uint32_t block_size, const uint8_t *where,
+						  uint32_t gap, uint8_t *map);
+
+/*
  * Counts; use_cachestat is the answer of pc_cachestat_is_honest() for this file system.  With it,
  * the count is that of the pages, converted to blocks: it includes pages that are still being read,
  * and two halves of different blocks are one.  cachestat(2) needs a quarter to a third of the time

@@ -284,6 +284,46 @@ test_mixed_windows(void **state)
 	}
 }
 
+/* few blocks of many, of whose requests few are awaited; and a look only at these */
+static void
+test_sparse(void **state)
+{
+	static uint8_t there[BLOCKS / 8 + 1];
+	struct pc_loader loader = new_loader(0);
+	uint64_t	wanted;
+
+	(void) state;
+	loader.loads_again = true;
+	want_runs(1, 47);
+	wanted = pc_popcount(want, BLOCKS);
+	evict_all();
+	assert_int_equal(pc_load(fd, want, BLOCKS, &loader), 0);
+	assert_int_equal(progressed, wanted);
+	own_mincore(after);
+	assert_int_equal(not_in(after, want), 0);
+	assert_in_range(not_in(want, after), 0, wanted / 50);
+	/* of every second one, in a part of the file; with large gaps the others are seen too */
+	for (uint32_t gap = 0; gap <= 96; gap += 96)
+	{
+		uint32_t	end = BLOCKS / 2 / 96 * 96;
+		int			attempt = 0;
+
+		memset(before, 0, sizeof(before));
+		for (uint32_t b = 0; b <= end; b += 96)
+			pc_set(before, b);
+		do
+		{
+			own_mincore(there);
+			for (uint32_t b = 0; b < BLOCKS; b++)
+				if (b > end || (gap == 0 && !pc_bit(before, b)))
+					pc_clear(there, b);
+			memset(after, 0xff, sizeof(after));
+			assert_int_equal(pc_survey_runs(fd, BLOCKS, BLOCK, before, gap, after), 0);
+		} while (memcmp(after, there, pc_map_bytes(BLOCKS)) != 0 && ++attempt < 5);
+		assert_memory_equal(after, there, pc_map_bytes(BLOCKS));
+	}
+}
+
 /* the map is right for each ratio of block and page size */
 static void
 test_block_sizes(void **state)
@@ -1022,6 +1062,7 @@ main(void)
 		cmocka_unit_test(test_bits),
 		cmocka_unit_test(test_map_and_count),
 		cmocka_unit_test(test_mixed_windows),
+		cmocka_unit_test(test_sparse),
 		cmocka_unit_test(test_block_sizes),
 		cmocka_unit_test(test_dirty),
 		cmocka_unit_test(test_another_owner),
