@@ -445,6 +445,7 @@ load_missing(SegmentWork *work)
 		outcome->over_budget = cut_to_budget(missing, work->blocks, left);
 		work->loader.gap_blocks = 0;
 		work->loader.loads_again = false;
+		work->loader.progress = NULL;	/* they were counted when they were first awaited */
 		rc = pc_load(work->fd, missing, work->blocks, &work->loader);
 		if (!look_again(work, rc == 0, after, missing, &lacking))
 			return;

@@ -315,17 +315,16 @@ pc_survey_runs(int fd, uint32_t nblocks, uint32_t block_size, const uint8_t *whe
 		return -errno;
 	for (uint32_t from = pc_next(where, nblocks, 0, true); from < nblocks && rc == 0;)
 	{
-		uint32_t	first = from / aligned * aligned;
-		uint32_t	end = end_of_runs(where, nblocks, from, gap + aligned);
+		uint32_t	last = end_of_runs(where, nblocks, from, gap + aligned);
 
-		end = (end + aligned - 1) / aligned * aligned;
-		if (end > nblocks)
-			end = nblocks;
-		if (end - first > window)
-			end = first + window;
-		rc = map_pages(file + (size_t) first * block_size, end - first, block_size,
-					   map + first / 8);
-		from = pc_next(where, nblocks, end, true);
+		last = (last + aligned - 1) / aligned * aligned;
+		if (last > nblocks)
+			last = nblocks;
+		for (uint32_t first = from / aligned * aligned; first < last && rc == 0; first += window)
+			rc = map_pages(file + (size_t) first * block_size,
+						   last - first < window ? last - first : window, block_size,
+						   map + first / 8);
+		from = pc_next(where, nblocks, last, true);
 	}
 	munmap(file, length);
 	return rc;
