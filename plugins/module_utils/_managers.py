@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from typing import Optional
+from typing import List
 
 # Each with how it is named where it is started, as a program or as a module of Python, and with its own way to restart PostgreSQL
 MANAGERS = {
@@ -29,22 +29,29 @@ def is_supervisor(name: str) -> bool:
     return bool(re.search(_SUPERVISORS, name))
 
 
-def _manager(processes: str, user: str) -> Optional[str]:
-    """A cluster manager among the lines of ``ps -e -ww -o pidns=,user:64=,args=``.
+def is_patroni(command: str) -> bool:
+    """By the words of a command."""
+    return bool(re.match(r"%s(?:\S*/)?patroni(?= |$)" % _PYTHON, command))
+
+
+def _running(processes: str, user: str) -> List[str]:
+    """The cluster managers among the lines of ``ps -e -ww -o pidns=,user:64=,args=``.
 
     Processes in containers on this host do not matter: they have a PID namespace of their own. Where that may not be seen, there are none.
     Nor do those of users other than root and the cluster's: anybody may give a process any name.
     """
     own = re.search(r"(?m)^ *([0-9]+) +root +ps -e -ww -o pidns=", processes)
     begins = r"(?m)^ *(?:-|%s) +(?:root|%s) +%s(?:\S*/)?" % (own.group(1) if own else "-", re.escape(user), _PYTHON)
-    return next((name for name, (program, dummy) in MANAGERS.items() if re.search("%s(?:%s)(?= |$)" % (begins, program), processes)), None)
+    return [name for name, (program, dummy) in MANAGERS.items() if re.search("%s(?:%s)(?= |$)" % (begins, program), processes)]
 
 
-def managed(processes: str, user: str, host: str) -> str:
-    """The reason not to restart PostgreSQL on this host; empty if no cluster manager runs."""
-    found = _manager(processes, user)
-    if found is None:
+def managed(processes: str, user: str, host: str, manager: str = "") -> str:
+    """The reason not to restart PostgreSQL on this host; empty if no cluster manager runs but the one in pgfleet_service_manager."""
+    found = next((name for name in _running(processes, user) if name.lower() != manager), "")
+    if not found:
         return ""
+    if found == "Patroni":
+        return "Patroni keeps PostgreSQL on %s running, and may treat a restart as a failure: set pgfleet_service_manager to patroni." % host
     return (
         "%s runs on %s, and may treat a restart as a failure and promote a standby. There is no adapter for it. Restart with its own tools"
         " (%s), with a snapshot before and a warm-up after it." % (found, host, MANAGERS[found][1]))

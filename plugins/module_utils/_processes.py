@@ -39,6 +39,9 @@ class Pinned:
         self.pid = pid
         self.descriptor = os.open("/proc/%d" % pid, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
+    def close(self) -> None:
+        os.close(self.descriptor)
+
     def read(self, name: str) -> str:
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.descriptor)
         with os.fdopen(descriptor, encoding="utf-8", errors="surrogateescape") as file:

@@ -38,6 +38,12 @@ def file(kind: str, contract: str, step: str) -> str:
     raise AnsibleFilterError("The adapter %s of %s has no %s." % (printable(kind, 200), contract, name))
 
 
+def if_any(kind: str, contract: str, step: str) -> str:
+    """The file of a step that an adapter need not have; empty if it has none."""
+    found = os.path.join(ROLES, "cache_common", "tasks", contract, kind, step + ".yml")
+    return found if not is_own(kind, contract) and os.path.isfile(found) else ""
+
+
 def is_own(kind: str, contract: str) -> bool:
     """True if the adapter is the user's own task file."""
     return kind not in kinds(contract)
@@ -81,7 +87,8 @@ def ways(variables: Mapping[str, Any], host: str, moment: str = "") -> List[Dict
         if kind in kinds("traffic"):
             known = described(kind)
             defaults = {name: host if value == "{host}" else value for name, value in known["place"].items()}
-            places = [dict(defaults, **dict(entry, kind=kind)) for entry in as_list(variables.get("cache_restart_" + kind) or [])]
+            entries = as_list(variables.get("cache_restart_" + kind) or ([] if known["required"] else [{}]))
+            places = [dict(defaults, **dict(entry, kind=kind)) for entry in entries]
         else:
             known, places = {"moment": AWAY}, [{"kind": kind, "host": host}]
         if places and moment in ("", known["moment"]):

@@ -67,7 +67,7 @@ KEYWORDS = tuple(name for name in PLAYBOOKS if name == "target" or name.endswith
 OWN = re.compile(
     r"cache_restart_(answers|fleet|host|hosts|lease|left|remark|saved|would)|\w+_result"
     r"|pgfleet_(ended|entry_point|failure|playbook|plot|reached|report|role|run|target|when"
-    r"|service_(boots|commands|evict|server|state|timeout)|traffic_(alone|begun|bound|host|out|places|primary|remark|seen|step|timeout))"
+    r"|service_(boots|candidate|commands|evict|server|state|timeout|yields)|traffic_(alone|begun|bound|host|out|places|primary|remark|seen|step|timeout))"
 )
 _ALIKE = 0.8  # of 1: a variable of this likeness to a known one is a misspelt one
 
@@ -201,7 +201,7 @@ def _without_places(values: Mapping[str, Any]) -> List[str]:
     return [
         "cache_restart_traffic has %s, but cache_restart_%s is not set: name its places there, or set it to [] for a host that is behind none." % (one, one)
         for one in map(str, as_list(values.get("cache_restart_traffic")))
-        if one in kinds("traffic") and values.get("cache_restart_" + one) is None
+        if one in kinds("traffic") and described(one)["required"] and values.get("cache_restart_" + one) is None
     ]
 
 

@@ -5,7 +5,7 @@
 
 """Every adapter does the steps of its contract (docs/adapters.md), with a real instance of what it is for, which the test asks itself.
 
-systemd's runs in the molecule scenario default, where there is a systemd: molecule/default/tests/test_service.py.
+systemd's runs in the molecule scenario default, where there is a systemd: molecule/default/tests/test_service.py; Patroni's in test_patroni.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 
 import pytest
-from cluster import LONG, MAJOR, free_port, quick, run, thorough
+from cluster import LONG, MAJOR, free_port, heart, quick, run, thorough
 from proxies import HAProxy, Pooler, wait_until
 
 TASKS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../roles/cache_common/tasks")
@@ -95,11 +95,11 @@ ADAPTERS = {"haproxy": Haproxy, "pgbouncer": Pgbouncer, "tasks": OwnTraffic}
 
 
 def test_every_adapter_is_here():
-    for contract, here in (("traffic", {*ADAPTERS}), ("service", {*SERVICES, "systemd"})):
+    for contract, here in (("traffic", {*ADAPTERS, "patroni"}), ("service", {*SERVICES, "systemd", "patroni"})):
         assert here == {one.name for one in os.scandir(os.path.join(TASKS, contract)) if one.is_dir()}
 
 
-@pytest.fixture(params=sorted(ADAPTERS))
+@pytest.fixture(params=heart(sorted(ADAPTERS), lambda kind: kind != "tasks"))
 def traffic(request, machine, cluster, ansible, tmp_path):
     """steps(...) does them in one play, and returns what the last look has seen, the output and the status."""
     ansible.set_hosts({"db1": {}})
@@ -262,7 +262,7 @@ class OwnService:
 SERVICES = {"pg_ctlcluster": Debian, "tasks": OwnService}
 
 
-@pytest.fixture(params=sorted(SERVICES))
+@pytest.fixture(params=heart(sorted(SERVICES), lambda kind: kind != "tasks"))
 def service(request, machine, cluster, ansible, tmp_path):
     """step(name) does it, and returns the facts that it has set, the output and the status. The fixture cluster has installed what a server needs."""
     ansible.set_hosts({"db1": {}})
@@ -325,6 +325,7 @@ def test_service(service):
     assert resident < os.path.getsize(largest), "the start reads some of it again"
 
 
+@thorough
 @pytest.mark.parametrize("service", ["pg_ctlcluster"], indirect=True)
 def test_a_cluster_that_a_reboot_leaves_down(service):
     with open("/etc/postgresql/%s/start.conf" % service.instance.server["cluster_name"], "w") as file:

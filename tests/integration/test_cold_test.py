@@ -106,6 +106,7 @@ def test_check_mode(fleet, cluster):
     as_before(cluster, before)
 
 
+@thorough
 def test_what_a_run_would_refuse(fleet, cluster):
     """Check mode says it, too: the extension is not in that database, or the server loads its caches by itself."""
     cluster.sql("CREATE DATABASE plain")
@@ -131,6 +132,7 @@ def test_what_a_run_would_refuse(fleet, cluster):
         cluster.sql("SELECT residency_drop_snapshot('autosave')")
 
 
+@thorough
 def test_whoever_is_connected_is_not_cut_off(fleet, cluster):
     """Also nobody of a group that nobody has named."""
     before, started = host(cluster), cluster.sql("SELECT pg_postmaster_start_time()")

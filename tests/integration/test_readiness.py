@@ -185,6 +185,7 @@ def test_a_server_that_hangs(one, begin):
     wait_until(lambda: readiness.get()[0] == 200, 20)
 
 
+@thorough
 def test_slow_clients(one, begin):
     """Many that send a byte at a time: others are answered when these have had their time, and a dead server is not called alive."""
     readiness = begin("--patience=0")

@@ -305,6 +305,7 @@ def test_a_switchover_ends_at_a_task_that_reaches_nobody(fleet, clusters):
     assert not os.path.exists(mark) and fleet.started()["db1"] == before["db1"]
 
 
+@thorough
 def test_the_role_in_a_play_of_the_user(fleet, clusters):
     """For one host: without its fleet only by the user's word, and what a failure leaves is finished by the next run."""
     role = fleet.ansible.write([], roles=["pgfleet.cache.cache_restart"])
@@ -405,7 +406,7 @@ def test_refused(fleet, arguments, message):
     assert fleet.left() == [], "the leases are given back"
 
 
-@pytest.mark.parametrize("user, refused", [("nobody", False), ("postgres", True)])
+@pytest.mark.parametrize("user, refused", heart([("nobody", False), ("postgres", True)], lambda one: one[1]))
 def test_a_process_that_is_called_patroni(fleet, user, refused):
     """Any user may call a process so; only the cluster's own and root's can be its manager."""
     process = subprocess.Popen(["patroni", "600"], executable="/bin/sleep", user=user)
@@ -416,7 +417,7 @@ def test_a_process_that_is_called_patroni(fleet, user, refused):
         process.wait()
     assert (status != 0) == refused, output
     if refused:
-        says(output, "Patroni runs on db1, and may treat a restart as a failure and promote a standby.")
+        says(output, "Patroni keeps PostgreSQL on db1 running, and may treat a restart as a failure: set pgfleet_service_manager to patroni.")
 
 
 @thorough

@@ -197,6 +197,7 @@ def test_a_worker_that_cannot_save(plain, preload):
     assert failed["failed"] and re.match(r"The worker of pg_residency (has saved nothing|does not run)", failed["msg"]), failed["msg"]
 
 
+@thorough
 def test_a_full_disk(plain, preload, as_postgres):
     """Saving stops, and PostgreSQL does not; status says so; when there is room, it goes on, and what was saved is there."""
     given = {"parameters": {"autosave": "1s", "autosave_keep": 1}}

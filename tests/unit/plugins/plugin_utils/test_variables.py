@@ -140,7 +140,7 @@ def test_the_default_is_right(name):
         ("cache_warmup_rate", "fast", "cache_warmup_rate is 'fast': it must be a size such as 200MB; the units are B, kB, MB, GB, TB and PB."),
         ("pgfleet_login_port", "x", "pgfleet_login_port is x: it must be of type int."),
         ("pgfleet_service_manager", "/nowhere/x.yml",
-         "Task file /nowhere/x.yml does not exist on the controller: correct pgfleet_service_manager, or use pg_ctlcluster or systemd."),
+         "Task file /nowhere/x.yml does not exist on the controller: correct pgfleet_service_manager, or use patroni or pg_ctlcluster or systemd."),
         ("pgfleet_state_directory", "pgfleet", "pgfleet_state_directory is 'pgfleet': it must be an absolute path."),
         ("pgfleet_waive", "[db2", "pgfleet_waive: '[db2' starts like a YAML list but is not one."),
         ("pgfleet_waive", "db2, db3", None),

@@ -1,0 +1,246 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A cluster that Patroni keeps running, of both ends: Debian 12's 3.0.2 and 4.1."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+
+import pytest
+from cluster import thorough
+from conftest import TABLES
+from patroni import Patroni
+from playbook import documented, four, keys, task
+from proxies import wait_until
+from test_rolling_restart import NAMES, Fleet, row, says
+
+
+@pytest.fixture(scope="module", params=["patroni-4", pytest.param("patroni-3", marks=thorough)])
+def patroni(request, machine, cluster):
+    """The fixture cluster has installed the extension's files."""
+    directory = tempfile.mkdtemp(dir=machine.directory)
+    os.chmod(directory, 0o755)
+    os.chown(directory, *[os.stat(cluster.data).st_uid] * 2)
+    patroni = Patroni(directory, machine.bin, request.param)
+    leader = patroni.members[patroni.leader()].cluster
+    leader.sql(TABLES)
+    leader.sql("CREATE EXTENSION pg_residency; CHECKPOINT")
+    yield patroni
+    patroni.stop()
+
+
+@pytest.fixture
+def fleet(patroni, ansible, machine):
+    fleet = Fleet(ansible, {name: member.cluster for name, member in patroni.members.items()}, machine.directory)
+    fleet.forget()
+    yield fleet
+    fleet.forget()
+
+
+REPLICA = """
+- name: Load balancers are not sent to it yet
+  ansible.builtin.uri:
+    url: "http://127.0.0.1:{{ patroni }}/replica"
+    status_code: [503]
+"""
+
+
+def restart(fleet, patroni, *arguments, **variables):
+    """Each host goes back into traffic only if it is really out of it then."""
+    ports = {name: {"patroni": member.port} for name, member in patroni.members.items()}
+    checks = fleet.write("replica.yml", REPLICA)
+    return fleet.run(
+        *arguments, pgfleet_service_manager="patroni", cache_restart_traffic=["patroni"], cache_restart_before_in=checks, cache_restart_drain_timeout=20,
+        per_host=ports, **variables)
+
+
+def texts(patroni):
+    found = {}
+    for name, member in patroni.members.items():
+        with open(member.configuration) as file:
+            found[name] = file.read()
+    return found
+
+
+def asked(fleet, member, **arguments):
+    """The result of the module."""
+    return fleet.ansible.tasks([task("patroni", data_directory=member.cluster.data, **arguments)], become=True, become_user="postgres")[0]
+
+
+def test_the_modules(patroni, fleet):
+    """In check mode, really, in check mode again, really again; and the configuration is afterwards as it was."""
+    standby = patroni.members[next(name for name in NAMES if name != patroni.leader())]
+    here = {"data_directory": standby.cluster.data}
+    started, before = [standby.cluster.sql("SELECT pg_postmaster_start_time()")], texts(patroni)
+    results = fleet.ansible.tasks(
+        four("patroni", state="restarted", role="replica", **here) + four("patroni_traffic", state="out", **here) + four("patroni_traffic", **here)
+        + four("patroni_traffic", state="in", **here), become=True, become_user="postgres")
+    assert [one["changed"] for one in results] == [True] * 4 + [True, True, False, False] + [False] * 4 + [True, True, False, False]
+    assert [one["out"] for one in results[4:]] == [False, True, True, True] + [True] * 4 + [True, False, False, False]
+    for number, one in enumerate(results):
+        assert keys(one) == documented("patroni" if number < 4 else "patroni_traffic"), one
+    wait_until(lambda: patroni.states()[os.path.basename(standby.directory)] in ("running", "streaming"))
+    assert standby.cluster.sql("SELECT pg_postmaster_start_time()") not in started
+    assert texts(patroni) == before
+
+
+def test_one_is_restarted(patroni, fleet):
+    """A standby, through Patroni, and while it is out of traffic."""
+    standby = next(name for name in NAMES if name != patroni.leader())
+    started, before = fleet.started(), texts(patroni)
+    output, status = restart(fleet, patroni, cache_restart_only=[standby])
+    assert status == 0, output
+    assert {name for name, at in fleet.started().items() if at != started[name]} == {standby}
+    assert texts(patroni) == before
+
+
+@thorough
+def test_all_are_restarted(patroni, fleet):
+    leader, timelines, started, before = patroni.leader(), patroni.timelines(), fleet.started(), texts(patroni)
+    output, status = restart(fleet, patroni, "--check")
+    assert status == 0, output
+    assert fleet.started() == started
+    output, status = restart(fleet, patroni)
+    assert status == 0, output
+    assert texts(patroni) == before
+    assert not any(one.get("tags") for one in patroni.cluster()["members"])
+    assert not set(fleet.started().values()) & set(started.values())
+    assert all("done" in row(output, name) for name in NAMES), output
+    assert (patroni.leader(), patroni.timelines()) == (leader, timelines)  # nobody failed over
+    assert set(patroni.states().values()) <= {"running", "streaming"}
+    assert "pause" not in patroni.cluster()
+
+
+@thorough
+def test_switchover(patroni, fleet):
+    """Without tasks of the user, to a standby that this rolling restart has warmed; a cluster ends with one more timeline."""
+    leader, started = patroni.leader(), fleet.started()
+    output, status = restart(fleet, patroni, "--check", cache_restart_primary="switchover")
+    assert status == 0, output
+    assert patroni.leader() == leader
+    output, status = restart(fleet, patroni, cache_restart_primary="switchover")
+    assert status == 0, output
+    assert patroni.leader() == next(name for name in NAMES if name != leader)
+    assert not set(fleet.started().values()) & set(started.values())
+    assert all("done" in row(output, name) for name in NAMES), output
+    wait_until(lambda: len(patroni.timelines()) == 1)
+    assert set(patroni.states().values()) <= {"running", "streaming"}
+
+
+@contextlib.contextmanager
+def paused(patroni):
+    patroni.configure(pause=True)
+    wait_until(lambda: patroni.cluster().get("pause"))
+    yield
+    patroni.configure(pause=None)
+    wait_until(lambda: not patroni.cluster().get("pause"))
+
+
+@contextlib.contextmanager
+def a_scheduled_switchover(patroni):
+    leader = patroni.leader()
+    status, text = patroni.members[leader].ask("POST", "/switchover", {"leader": leader, "scheduled_at": "2099-01-01T00:00:00+00:00"})
+    assert status == 202, text
+    wait_until(lambda: patroni.cluster().get("scheduled_switchover"))
+    yield
+    patroni.members[leader].ask("DELETE", "/switchover")
+    wait_until(lambda: not patroni.cluster().get("scheduled_switchover"))
+
+
+@contextlib.contextmanager
+def a_scheduled_restart(patroni):
+    status, text = patroni.members["db2"].ask("POST", "/restart", {"schedule": "2099-01-01T00:00:00+00:00"})
+    assert status == 202, text
+    yield
+    assert patroni.members["db2"].ask("DELETE", "/restart")[0] == 200
+
+
+@contextlib.contextmanager
+def another_password(patroni):
+    """In the file, while Patroni has the one that it has read."""
+    patroni.write("db2", {"authentication": {"username": "api", "password": "wrong"}})
+    yield
+    patroni.write("db2")
+
+
+@contextlib.contextmanager
+def another_address(patroni):
+    patroni.write("db2", {"connect_address": "127.0.0.1:1"})
+    yield
+    patroni.write("db2")
+
+
+@contextlib.contextmanager
+def no_patroni(patroni):
+    patroni.kill("db2")
+    yield
+    patroni.start("db2")
+    wait_until(lambda: patroni.answers("db2"))
+
+
+@pytest.mark.parametrize("trouble, message", [
+    (paused, "is paused: somebody works on it. Run patronictl resume when that is done. Nothing was restarted."),
+    (a_scheduled_switchover, "A switchover is scheduled in the cluster of db2 (2099-01-01T00:00:00+00:00): wait for it"),
+    (a_scheduled_restart, "A restart of db2 is scheduled: wait for it, or take it back with patronictl flush CLUSTER restart."),
+    (another_password, "wants another password: correct restapi.authentication in "),
+    (another_address, "Patroni's API at http://127.0.0.1:1 does not answer: "),
+    (no_patroni, "No Patroni of this user keeps the server in "),
+], ids=lambda value: getattr(value, "__name__", ""))
+def test_refused(patroni, fleet, trouble, message):
+    with trouble(patroni):
+        result = asked(fleet, patroni.members["db2"], role="replica" if patroni.leader() != "db2" else "primary")
+        assert result["failed"]
+        assert message in result["msg"], result["msg"]
+        assert not result["changed"]
+
+
+@thorough
+def test_tls(patroni, fleet):
+    """With the certificates that patronictl would use; and what is said without them."""
+    member = patroni.members["db2"]
+    server, client = patroni.certificate("server"), patroni.certificate("client")
+    restapi = {"certfile": server[0], "keyfile": server[1], "cafile": client[0], "verify_client": "required"}
+    ctl = {"cacert": server[0], "certfile": client[0], "keyfile": client[1]}
+    patroni.kill("db2")
+    patroni.write("db2", restapi, ctl)
+    patroni.start("db2")
+    try:
+        wait_until(lambda: "failed" not in asked(fleet, member))
+        assert asked(fleet, member)["url"] == "https://127.0.0.1:%d" % member.port
+        for wrong in (dict(ctl, cacert=client[0]), {"cacert": server[0]}):
+            patroni.write("db2", restapi, wrong)
+            result = asked(fleet, member)
+            assert "Check restapi and ctl (cacert, certfile, keyfile) in %s." % member.configuration in result["msg"], result["msg"]
+    finally:
+        patroni.kill("db2")
+        patroni.write("db2")
+        patroni.start("db2")
+        wait_until(lambda: patroni.answers("db2"))
+
+
+def test_another_role(patroni, fleet):
+    """As after a failover: what Patroni itself answers then, and the module before it asks."""
+    standby = next(name for name in NAMES if name != patroni.leader())
+    status, text = patroni.members[standby].ask("POST", "/restart", {"role": "primary", "timeout": 60})
+    assert (status, "conditions are not satisfied" in text) == (503, True), text
+    result = asked(fleet, patroni.members[standby], role="primary", state="restarted")
+    assert "and a primary for PostgreSQL: a failover has begun." in result["msg"]
+
+
+def test_another_manager_is_refused(patroni, fleet):
+    output, status = fleet.run("--check")
+    assert status != 0
+    says(output, "Patroni keeps PostgreSQL on db1 running, and may treat a restart as a failure: set pgfleet_service_manager to patroni.")
+
+
+def test_the_leader_is_not_rebooted(patroni, fleet):
+    leader = patroni.leader()
+    result = asked(fleet, patroni.members[leader], role="primary", reboots=True)
+    assert "%s leads its cluster, and Patroni would fail over when its host stops" % leader in result["msg"]
+    standby = next(name for name in NAMES if name != leader)
+    assert not asked(fleet, patroni.members[standby], role="replica", reboots=True).get("failed")

@@ -1,0 +1,42 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is decided from the answers of patroni_traffic."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.pgfleet.cache.plugins.plugin_utils import _adapters, _patroni
+
+PLACES = [{"kind": "patroni", "host": "db2"}]
+
+
+def test_a_host_is_its_own_place():
+    ways = _adapters.ways({"cache_restart_traffic": ["patroni"]}, "db2")
+    assert ways == [{"kind": "patroni", "moment": "away", "places": PLACES}]
+    assert _adapters.places(ways) == PLACES
+
+
+@pytest.mark.parametrize("answer, primary, seen", [
+    ({"out": False, "others": ["db3"]}, False, [dict(PLACES[0], out=False, others=["db3"], problem="")]),
+    ({"out": True, "others": []}, False, [dict(PLACES[0], out=True, others=[], problem="")]),
+    ({"out": None}, False, []), ({"out": False}, True, []),
+])
+def test_seen(answer, primary, seen):
+    assert _patroni.patroni(answer, PLACES, primary) == seen
+
+
+@pytest.mark.parametrize("out, others, begun, alone, fits", [
+    (False, ["db3"], False, False, True), (False, [], False, False, False), (False, [], True, False, True), (False, [], False, True, True),
+    (True, [], False, False, True),
+])
+def test_unfit(out, others, begun, alone, fits):
+    assert (_patroni.patroni_unfit([{"out": out, "others": others, "problem": ""}], begun, alone) == "") is fits
+    assert _patroni.patroni_unfit([{"out": out, "others": others, "problem": "no"}], begun, alone) == "no"
+
+
+def test_cut():
+    assert _patroni.patroni_cut({"query_result": [{"sessions": 2}]}, 60).startswith("2 sessions did not end within")
+    assert _patroni.patroni_cut({"query_result": [{"sessions": 0}]}, 60) == _patroni.patroni_cut({}, 60) == ""
