@@ -71,7 +71,8 @@ sub insist
 	for (1 .. 100)
 	{
 		$answer = run($sql);
-		last if $answer !~ /canceling statement/;
+		recover() if $answer =~ /current transaction is aborted/; # by the timeout, in the attempt before
+		last if $answer !~ /canceling statement|current transaction is aborted/;
 	}
 	# a ROLLBACK that the timeout ended when it had done its work
 	return if $answer =~ /^WARNING:  there is no transaction in progress$/m;
