@@ -18,7 +18,6 @@ from ansible_collections.pgfleet.cache.plugins.module_utils._errors import Resid
 from ansible_collections.pgfleet.cache.plugins.module_utils._patroni_node import Node
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
-LEADERS = ("leader", "standby_leader")
 _PRIMARY = ("master", "primary")  # before 4.0, and since
 _REACHED = 60  # seconds since Patroni has last reached its configuration store
 _STOP = 600  # seconds: how long the stop of a restart may take, for which Patroni has no limit of its own
@@ -59,7 +58,7 @@ def obstacle(name: str, status: Answer, cluster: Answer, role: str, reboots: boo
     """Why PostgreSQL of this member cannot be restarted now; empty if it can. ``status`` is GET /patroni, ``cluster`` GET /cluster."""
     members: List[Mapping[str, Any]] = cluster.get("members") or []
     own = next((one for one in members if one.get("name") == name), {})
-    leader = next((one for one in members if one.get("role") in LEADERS), {})
+    leader = next((one for one in members if one.get("role") in _patroni_node.LEADERS), {})
     state = printable(status.get("state"), 40)
     if status.get("pause") or cluster.get("pause"):
         return "The cluster of %s is paused: somebody works on it. Run patronictl resume when that is done." % name
@@ -92,7 +91,7 @@ def cannot_lead(candidate: str, cluster: Answer) -> str:
     found = next((one for one in members if one.get("name") == candidate), {})
     synchronous = [str(one.get("name")) for one in members if one.get("role") == "sync_standby"]
     state = printable(found.get("state"), 40)
-    if state not in ("running", "streaming", "in archive recovery"):  # running until 3.0.3
+    if found.get("state") not in _patroni_node.RUNNING:
         return "The candidate %s is '%s' for Patroni: see patronictl list." % (candidate, state if found else "no member")
     if (found.get("tags") or {}).get("nofailover"):
         return "The candidate %s has the tag nofailover: remove it, or set another cache_restart_candidate." % candidate
@@ -102,12 +101,8 @@ def cannot_lead(candidate: str, cluster: Answer) -> str:
 
 
 def _switch_over(node: Node, candidate: str) -> None:
-    status, text = node.ask("POST", "/switchover", {"leader": node.name, "candidate": candidate}, seconds=_STOP)
-    why = not_switched_over(node.name, candidate, status, text)
-    if status in (401, 403):
-        why = _patroni_node.refused(node, status, text)
-    if why:
-        raise ResidencyError(why)
+    status, text = node.ask("POST", "/switchover", {"leader": node.name, "candidate": candidate}, _STOP)
+    _raise(not_switched_over(node.name, candidate, status, text))
 
 
 def not_switched_over(name: str, candidate: str, status: int, text: str) -> str:
@@ -124,19 +119,18 @@ def not_switched_over(name: str, candidate: str, status: int, text: str) -> str:
 
 def _check_access(node: Node) -> None:
     """Whether this user may restart: asked with a request that no member can fulfil."""
-    status, text = node.ask("POST", "/restart", {"role": "none"})
-    if status in (401, 403):
-        raise ResidencyError(_patroni_node.refused(node, status, text))
+    node.ask("POST", "/restart", {"role": "none"})
 
 
 def _restart(node: Node, role: str, timeout: int) -> None:
     # With the role, as Patroni itself has just called it: after a failover meanwhile it is refused. 3.0.2 takes `primary` for another one than `master`.
     # A timeout would replace the primary_start_timeout of the cluster, after which a leader is demoted: only a standby gets one.
     body = {"role": role} if role in _PRIMARY else {"role": role, "timeout": timeout}
-    status, text = node.ask("POST", "/restart", body, seconds=timeout + _STOP)
-    why = not_restarted(node.name, role, status, text)
-    if status in (401, 403):
-        why = _patroni_node.refused(node, status, text)
+    status, text = node.ask("POST", "/restart", body, timeout + _STOP)
+    _raise(not_restarted(node.name, role, status, text))
+
+
+def _raise(why: str) -> None:
     if why:
         raise ResidencyError(why)
 

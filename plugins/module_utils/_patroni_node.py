@@ -30,7 +30,9 @@ except ImportError:
     yaml = None  # type: ignore[assignment]
 
 _LARGEST = 1 << 20  # bytes of a configuration file, or of an answer
-_SECONDS = 10  # for an answer that is known already
+SECONDS = 10  # for an answer that is known already
+LEADERS = ("leader", "standby_leader")
+RUNNING = ("running", "streaming", "in archive recovery")  # states of a member; a standby is running until 3.0.3
 _ENVIRONMENT = "its environment"
 # What the environment of Patroni may say instead of its configuration file, and where it stands there
 _VARIABLES = {
@@ -56,8 +58,8 @@ class Node:
     def url(self) -> str:
         return "%s://%s" % ("https" if _part(self.settings, "restapi").get("certfile") else "http", self.address)
 
-    def ask(self, method: str, path: str, body: Optional[Mapping[str, Any]] = None, seconds: float = _SECONDS) -> Tuple[int, str]:
-        """The status and the text of the answer, of at most 1 MiB. Raise ResidencyError if there is none."""
+    def ask(self, method: str, path: str, body: Optional[Mapping[str, Any]] = None, seconds: float = SECONDS) -> Tuple[int, str]:
+        """The status and the text of the answer, of at most 1 MiB. Raise ResidencyError if there is none, or if this user may not ask."""
         headers = {"Content-Type": "application/json"}
         restapi = _part(self.settings, "restapi")
         login = _part(restapi, "authentication")
@@ -71,7 +73,7 @@ class Node:
             try:
                 connection.request(method, path, json.dumps(body) if body is not None else None, headers)
                 answer = connection.getresponse()
-                return answer.status, answer.read(_LARGEST).decode("utf-8", "replace")
+                status, text = answer.status, answer.read(_LARGEST).decode("utf-8", "replace")
             finally:
                 connection.close()
         except ssl.SSLError as error:
@@ -84,6 +86,13 @@ class Node:
                     self.url, path, printable(error, 200) or type(error).__name__)) from None
             raise ResidencyError("Patroni's API at %s does not answer: %s. Start Patroni, or correct restapi.connect_address in %s." % (
                 self.url, printable(error, 200) or type(error).__name__, self.configuration)) from None
+        if status == 401:
+            raise ResidencyError("Patroni's API at %s wants another password: correct restapi.authentication in %s, which patronictl uses too." % (
+                self.url, self.configuration))
+        if status == 403:
+            raise ResidencyError("Patroni's API at %s refuses this host (%s): check restapi.allowlist, and ctl.certfile, in %s." % (
+                self.url, printable(text.strip(), 200), self.configuration))
+        return status, text
 
     def read(self, path: str) -> Dict[str, Any]:
         """What a GET answers."""
@@ -119,17 +128,9 @@ def of(data_directory: str) -> Node:
     return found[0]
 
 
-def refused(node: Node, status: int, text: str) -> str:
-    """What a 401 or 403 means."""
-    if status == 401:
-        return "Patroni's API at %s wants another password: correct restapi.authentication in %s, which patronictl uses too." % (node.url, node.configuration)
-    return "Patroni's API at %s refuses this host (%s): check restapi.allowlist, and ctl.certfile, in %s." % (
-        node.url, printable(text.strip(), 200), node.configuration)
-
-
 def unit(node: Node) -> Optional[str]:
     """The systemd unit that runs it, if one does."""
-    with suppress(OSError), closing(_processes.Pinned(node.pid)) as pinned:
+    with suppress(OSError), closing(_processes.Pinned(node.pid)) as pinned:  # it has ended, which its API says too
         return _service.unit_of(pinned)
     return None
 

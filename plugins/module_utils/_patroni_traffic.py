@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any, Dict, List, Mapping
 
 from ansible_collections.pgfleet.cache.plugins.module_utils import _patroni_node
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import Session
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._patroni_node import Node, files, reason, yaml
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
@@ -28,19 +29,24 @@ TAG = "noloadbalance"
 _OURS = "  # by pgfleet.cache"
 _WAS = _OURS + ", was: "
 _FILE = "zz-pgfleet.cache.yml"  # in a directory of configuration files, the last one
-_EVERY = 1  # seconds between two looks at what a reload has done
+_EVERY = 1  # seconds between two looks
+_CHECKED = 9  # seconds until a load balancer has seen it: HAProxy's three checks in Patroni's example. Until then, no sessions are not the last ones
 _RELOADED = 60  # seconds until it has done it: at the latest with Patroni's next loop (loop_wait, 10 s)
+
+_SESSIONS = """
+SELECT count(*) AS sessions FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name NOT ILIKE 'patroni%%'"""
 
 Answer = Dict[str, Any]
 
 
 def empty_result() -> Answer:
     """The keys of every result, also of one that fails."""
-    return {"changed": False, "member": None, "out": None, "others": [], "problem": ""}
+    return {"changed": False, "member": None, "out": None, "others": [], "problem": "", "sessions": None}
 
 
 def manage(data_directory: str, state: str, check_mode: bool) -> Answer:
-    """The whole of the module patroni_traffic."""
+    """What the module patroni_traffic does with Patroni."""
     node = _patroni_node.of(data_directory)
     tagged_now = bool((node.read("/patroni").get("tags") or {}).get(TAG))
     ours = _is_ours(node)
@@ -62,7 +68,7 @@ def manage(data_directory: str, state: str, check_mode: bool) -> Answer:
 def others(name: str, cluster: Mapping[str, Any]) -> List[str]:
     """The other standbys that /replica sends clients to."""
     return [str(one.get("name")) for one in cluster.get("members") or [] if (
-        one.get("name") != name and one.get("role") not in ("leader", "standby_leader") and one.get("state") in ("running", "streaming", "in archive recovery")
+        one.get("name") != name and one.get("role") not in _patroni_node.LEADERS and one.get("state") in _patroni_node.RUNNING
         and not (one.get("tags") or {}).get(TAG))]
 
 
@@ -115,7 +121,7 @@ def _is_ours(node: Node) -> bool:
     """Whether the tag in the configuration is one that was set here."""
     if os.path.isdir(node.configuration):
         return os.path.exists(os.path.join(node.configuration, _FILE))
-    with suppress(OSError), open(node.configuration, encoding="utf-8") as file:
+    with suppress(OSError), open(node.configuration, encoding="utf-8") as file:  # Patroni has read it; what cannot be is said when it is written
         return _OURS in file.read()
     return False
 
@@ -190,11 +196,20 @@ def _replace(path: str, text: str) -> None:
             os.fsync(file.fileno())
 
 
+def sessions_left(session: Session, timeout: int, changed: bool) -> int:
+    """How many sessions of clients have not ended within ``timeout`` seconds; ``changed`` is whether load balancers have yet to see the tag."""
+    began, least = time.monotonic(), _CHECKED if changed else 0
+    while True:
+        found = int(session.rows(_SESSIONS)[0]["sessions"])
+        seconds = time.monotonic() - began
+        if seconds >= timeout or (not found and seconds >= least):
+            return found
+        time.sleep(_EVERY)
+
+
 def _reload(node: Node, out: bool) -> None:
     """Let Patroni read its configuration, and wait until /replica answers as the tag says."""
     status, text = node.ask("POST", "/reload")
-    if status in (401, 403):
-        raise ResidencyError(_patroni_node.refused(node, status, text))
     if status not in (200, 202):
         raise ResidencyError("Patroni of %s does not reload its configuration (%d, %s): see its log." % (node.name, status, printable(text.strip(), 200)))
     until = time.monotonic() + _RELOADED

@@ -15,10 +15,13 @@ description:
     version.
   - Sets or removes the tag C(noloadbalance) in the configuration of the member's own Patroni, lets Patroni reload it, and waits until C(/replica) answers
     accordingly. A tag that is there already is left alone.
+  - With V(out), waits then until the sessions of clients on the server have ended.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
+  - community.postgresql.postgres
   - pgfleet.cache.attributes
+  - pgfleet.cache.attributes.login
 options:
   data_directory:
     description:
@@ -31,6 +34,11 @@ options:
     type: str
     choices: [seen, out, in]
     default: seen
+  timeout:
+    description:
+      - Seconds to wait for the sessions of clients.
+    type: int
+    default: 60
 attributes:
   check_mode:
     support: full
@@ -69,6 +77,11 @@ problem:
   returned: always
   type: str
   sample: ""
+sessions:
+  description: Number of clients' sessions that have not ended in time. V(null) if none were awaited.
+  returned: always
+  type: int
+  sample: 0
 others:
   description: Names of the other standbys in traffic.
   returned: always
@@ -77,23 +90,31 @@ others:
   sample: [db3]
 """
 
+from contextlib import closing
 from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.pgfleet.cache.plugins.module_utils._patroni_traffic import empty_result, manage
+from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
+from ansible_collections.pgfleet.cache.plugins.module_utils._patroni_traffic import empty_result, manage, sessions_left
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
-    return manage(check_mode=module.check_mode, **module.params)
+    asked = (module.params["data_directory"], module.params["state"], module.check_mode)
+    if module.check_mode or module.params["state"] != "out":
+        return manage(*asked)
+    with closing(connect(module.params)) as session:
+        result = manage(*asked)
+        return dict(result, sessions=sessions_left(session, module.params["timeout"], result["changed"]))
 
 
 def main() -> None:
     module = Module(
-        argument_spec={
-            "data_directory": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["seen", "out", "in"], "default": "seen"},
-        },
+        argument_spec=module_argument_spec(
+            data_directory={"type": "str", "required": True},
+            state={"type": "str", "choices": ["seen", "out", "in"], "default": "seen"},
+            timeout={"type": "int", "default": 60},
+        ),
         supports_check_mode=True,
     )
     finish(module, run, empty_result())

@@ -30,8 +30,6 @@ def patroni_unfit(seen: Sequence[Mapping[str, Any]], begun: bool, alone: bool) -
         " list), or set cache_restart_min_standbys to 0, if the primary serves meanwhile.")
 
 
-def patroni_cut(answer: Mapping[str, Any], seconds: Any) -> str:
+def patroni_cut(sessions: Any, seconds: Any) -> str:
     """The report's remark on sessions that the restart will end."""
-    rows = answer.get("query_result") or [{}]
-    sessions = int(rows[0].get("sessions") or 0)
-    return "%d sessions did not end within cache_restart_drain_timeout (%s s) and were cut." % (sessions, seconds) if sessions else ""
+    return "%d sessions did not end within cache_restart_drain_timeout (%s s) and were cut." % (int(sessions), seconds) if sessions else ""

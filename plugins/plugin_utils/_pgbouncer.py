@@ -23,12 +23,13 @@ def pgbouncer_console(place: Mapping[str, Any], command: str, seconds: Any) -> L
     return [*without_choices(), "timeout", "--kill-after=5", str(seconds), *_psql(place), "--command", command]
 
 
-def pgbouncer_pause(place: Mapping[str, Any], seconds: Any, poolers: int, bound: Any) -> List[str]:
+def pgbouncer_pause(place: Mapping[str, Any], seconds: Any, poolers: int, bound: Any, settles: Any) -> List[str]:
     """The command line of pgbouncer/pause.py that pauses the database of a place, or all if it names none.
 
-    The restart has to begin when the other ``poolers`` are paused too, and 30 s more. It may take ``bound`` seconds.
+    The restart has to begin when the other ``poolers`` are paused too, and 30 s more. It may take ``bound`` seconds, and its servers ``settles`` seconds
+    to be the right ones.
     """
-    return _pause("pause", str(seconds), str(int(seconds) * poolers + 30), str(bound), place=place)
+    return _pause("pause", str(seconds), str(int(seconds) * poolers + 30), str(bound), str(settles), place=place)
 
 
 def pgbouncer_resume(place: Mapping[str, Any], seconds: Any) -> List[str]:

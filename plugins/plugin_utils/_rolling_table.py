@@ -30,6 +30,7 @@ class Rolling:
         self._variables = {host: variables[host] for host in self.hosts}
         self._fleet = _rolling_restart.fleet_of(self.hosts, self._variables)
         self._problem = str(self._fleet.get("problem") or "")
+        self._promoted = [one.get("__cache_restart_switched") for one in self._variables.values()]  # it is asked by others only
         self._failed = [host for host in self.hosts if self._failure(host)]
 
     def lines(self, ended: Mapping[str, Mapping[str, Any]]) -> Tuple[List[str], Dict[str, str]]:
@@ -104,7 +105,7 @@ class Rolling:
 
     def _row(self, host: str) -> _tables.Row:
         answers = Result(self._answer(host), "its answer's ")
-        recovering = answers.truth("in_recovery")
+        recovering = answers.truth("in_recovery") if host not in self._promoted else False
         result = Result(self._record(host))
         residency, seconds = result.figure("residency"), result.part("seconds")
         if residency is None:  # what a host that missed its gate has reached

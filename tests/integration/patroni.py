@@ -12,11 +12,23 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 
+import pytest
 import yaml
-from cluster import OWNER, Cluster, free_port, run
+from cluster import OWNER, Cluster, free_port, run, thorough
+from conftest import TABLES
 from proxies import wait_until
 
+RELEASES = ["patroni-4", pytest.param("patroni-3", marks=thorough)]
+BALANCER = """
+defaults
+  mode tcp
+  timeout connect 1s
+  timeout client 60s
+  timeout server 60s
+  default-server inter 500ms fall 3 rise 2
+"""
 LOGIN = {"username": "api", "password": "s3cret-0f-the-api"}
 
 
@@ -36,6 +48,10 @@ class Member:
             return answer.status, answer.read().decode()
         finally:
             connection.close()
+
+    def version(self):
+        """As numbers."""
+        return tuple(map(int, json.loads(self.ask("GET", "/patroni")[1])["patroni"]["version"].split(".")))
 
 
 class Patroni:
@@ -84,7 +100,8 @@ class Patroni:
                 "scope": "shop", "name": name, "etcd3": {"host": self._etcd},
                 "restapi": dict({"listen": here, "connect_address": here, "authentication": LOGIN}, **restapi or {}),
                 "bootstrap": {
-                    "dcs": {"ttl": 20, "loop_wait": 1, "retry_timeout": 3, "postgresql": {"use_slots": True, "parameters": {"max_worker_processes": 8}}},
+                    "dcs": {"ttl": 20, "loop_wait": 1, "retry_timeout": 3, "postgresql": {
+                        "use_slots": True, "use_pg_rewind": True, "parameters": {"max_worker_processes": 8}}},
                     "initdb": ["no-sync", {"encoding": "UTF8"}]},
                 "postgresql": {
                     "listen": "127.0.0.1:%d" % member.cluster.port, "connect_address": "127.0.0.1:%d" % member.cluster.port, "data_dir": member.cluster.data,
@@ -136,6 +153,11 @@ class Patroni:
     def timelines(self):
         return {one.get("timeline") for one in self.cluster()["members"]}
 
+    def starts(self, name):
+        """How often PostgreSQL was started."""
+        with open(os.path.join(self.directory, name + ".log"), errors="replace") as log:
+            return log.read().count("starting PostgreSQL")
+
     def configure(self, **values):
         status, text = self.members[self.leader()].ask("PATCH", "/config", values)
         assert status == 200, text
@@ -146,3 +168,61 @@ class Patroni:
             process.wait()
         for member in self.members.values():
             member.cluster.stop("immediate")
+
+
+class Balancer:
+    """A real HAProxy whose health checks are Patroni's; ``ports`` has one for the primary and one for the standbys."""
+
+    def __init__(self, patroni, directory):
+        self.ports = {"primary": free_port(), "replica": free_port()}
+        path = os.path.join(directory, "balancer.cfg")
+        with open(path, "w") as file:
+            file.write(BALANCER)
+            for name, port in self.ports.items():
+                file.write("listen %s\n  bind 127.0.0.1:%d\n  option httpchk GET /%s\n" % (name, port, name))
+                for member in patroni.members.values():
+                    file.write("  server %s 127.0.0.1:%d check port %d\n" % (os.path.basename(member.directory), member.cluster.port, member.port))
+        self._process = subprocess.Popen([os.environ["HAPROXY"], "-f", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def stop(self):
+        self._process.kill()
+        self._process.wait()
+
+
+class Client:
+    """pgbench, which gives up at the first transaction or connection that fails."""
+
+    def __init__(self, cluster, directory, name, host, port, script, *options):
+        path = os.path.join(directory, name + ".sql")
+        with open(path, "w") as file:
+            file.write(script)
+        self._log, self._said = os.path.join(directory, name + ".transactions"), os.path.join(directory, name + ".said")
+        with open(self._said, "w") as said:
+            self._process = subprocess.Popen(
+                [cluster.bin + "/pgbench", "--no-vacuum", "--time=100000", "--rate=20", "--log", "--log-prefix", self._log, "--file", path,
+                 "--host", host, "--port", str(port), "--username", "postgres", *options, "postgres"],
+                stdin=subprocess.DEVNULL, stdout=said, stderr=said, user=OWNER, group=OWNER, extra_groups=[], cwd=directory)
+
+    def stop(self):
+        """What it has given up for, the number of its transactions, and the longest time between two of them, in seconds."""
+        failed = self._process.poll() is not None
+        self._process.kill()
+        self._process.wait()
+        with open(self._said) as said:
+            text = said.read() if failed else ""
+        with open("%s.%d" % (self._log, self._process.pid)) as file:
+            ends = [int(words[4]) + int(words[5]) / 1e6 for words in map(str.split, file) if len(words) > 5]
+        return text, len(ends), max((later - sooner for sooner, later in zip(ends, ends[1:])), default=0.0)
+
+
+def begun(machine, release):
+    """For a fixture: the fixture cluster has installed the extension's files."""
+    directory = tempfile.mkdtemp(dir=machine.directory)
+    os.chmod(directory, 0o755)
+    shutil.chown(directory, OWNER, OWNER)
+    patroni = Patroni(directory, machine.bin, release)
+    leader = patroni.members[patroni.leader()].cluster
+    leader.sql(TABLES)
+    leader.sql("CREATE EXTENSION pg_residency; CHECKPOINT")
+    yield patroni
+    patroni.stop()

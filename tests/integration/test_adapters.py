@@ -110,6 +110,7 @@ def traffic(request, machine, cluster, ansible, tmp_path):
     seen = tmp_path / "seen.json"
     variables = {
         "cache_restart_traffic": [kind], "cache_restart_" + request.param: [instance.entry], "pgfleet_traffic_timeout": 3, "pgfleet_traffic_bound": 300,
+        "pgfleet_traffic_settles": 0,
         "noted": os.path.join(directory, "noted"), "pgfleet_traffic_host": "db1",
         "pgfleet_traffic_alone": False, "pgfleet_traffic_begun": False, "pgfleet_traffic_out": False, "pgfleet_traffic_seen": {},
         "pgfleet_traffic_places": "{{ (given | pgfleet.cache.adapters('ways', 'db1'))[0].places }}",

@@ -48,6 +48,7 @@ BAD_INPUT = [
     (LOAD, {"state": "run", "scale": "8M"}, "4 of 4 schemas of 8.00 MB each are not loaded: load them first (state: present)."),
     (LOAD, {"schema": "Robert'); DROP"}, "schema is 'Robert'); DROP': it must be a name of small letters, digits and _ that does not begin with pg_."),
     (LOAD, {"schema": "information_schema"}, "schema is information_schema, which is everybody's: set one that is for the load alone."),
+    ("patroni_traffic", {"data_directory": "/nowhere", "state": "out"}, "No Patroni of this user keeps the server in /nowhere running: set *"),
     (SNAPSHOT, {"name": "../warm"}, "invalid snapshot name '../warm': use letters, digits, '_', '.' and '-', at most 63, starting with a letter or digit."),
     (SNAPSHOT, {"name": "warm@1"}, "A new snapshot gets its own generation: use the name 'warm'."),
     (SNAPSHOT, {"name": "warm", "keep": 0}, "keep is 0: it must be at least 1."),

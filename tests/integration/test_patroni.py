@@ -10,36 +10,24 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import types
 
 import pytest
 from cluster import thorough
-from conftest import TABLES
-from patroni import Patroni
+from patroni import RELEASES, Balancer, Client, begun
 from playbook import documented, four, keys, task
-from proxies import wait_until
-from test_rolling_restart import NAMES, Fleet, row, says
+from proxies import Pooler, wait_until
+from test_rolling_restart import NAMES, fresh, row, says
 
 
-@pytest.fixture(scope="module", params=["patroni-4", pytest.param("patroni-3", marks=thorough)])
+@pytest.fixture(scope="module", params=RELEASES)
 def patroni(request, machine, cluster):
-    """The fixture cluster has installed the extension's files."""
-    directory = tempfile.mkdtemp(dir=machine.directory)
-    os.chmod(directory, 0o755)
-    os.chown(directory, *[os.stat(cluster.data).st_uid] * 2)
-    patroni = Patroni(directory, machine.bin, request.param)
-    leader = patroni.members[patroni.leader()].cluster
-    leader.sql(TABLES)
-    leader.sql("CREATE EXTENSION pg_residency; CHECKPOINT")
-    yield patroni
-    patroni.stop()
+    yield from begun(machine, request.param)
 
 
 @pytest.fixture
 def fleet(patroni, ansible, machine):
-    fleet = Fleet(ansible, {name: member.cluster for name, member in patroni.members.items()}, machine.directory)
-    fleet.forget()
-    yield fleet
-    fleet.forget()
+    yield from fresh(ansible, {name: member.cluster for name, member in patroni.members.items()}, machine)
 
 
 REPLICA = """
@@ -55,8 +43,8 @@ def restart(fleet, patroni, *arguments, **variables):
     ports = {name: {"patroni": member.port} for name, member in patroni.members.items()}
     checks = fleet.write("replica.yml", REPLICA)
     return fleet.run(
-        *arguments, pgfleet_service_manager="patroni", cache_restart_traffic=["patroni"], cache_restart_before_in=checks, cache_restart_drain_timeout=20,
-        per_host=ports, **variables)
+        *arguments, pgfleet_service_manager="patroni", cache_restart_before_in=checks, per_host=ports, timeout=600,
+        **dict({"cache_restart_traffic": ["patroni"], "cache_restart_drain_timeout": 20}, **variables))
 
 
 def texts(patroni):
@@ -76,10 +64,11 @@ def test_the_modules(patroni, fleet):
     """In check mode, really, in check mode again, really again; and the configuration is afterwards as it was."""
     standby = patroni.members[next(name for name in NAMES if name != patroni.leader())]
     here = {"data_directory": standby.cluster.data}
+    login = {"login_port": standby.cluster.port, "login_unix_socket": standby.cluster.socket}
     started, before = [standby.cluster.sql("SELECT pg_postmaster_start_time()")], texts(patroni)
     results = fleet.ansible.tasks(
-        four("patroni", state="restarted", role="replica", **here) + four("patroni_traffic", state="out", **here) + four("patroni_traffic", **here)
-        + four("patroni_traffic", state="in", **here), become=True, become_user="postgres")
+        four("patroni", state="restarted", role="replica", **here) + four("patroni_traffic", state="out", timeout=1, **here, **login)
+        + four("patroni_traffic", **here) + four("patroni_traffic", state="in", **here), become=True, become_user="postgres")
     assert [one["changed"] for one in results] == [True] * 4 + [True, True, False, False] + [False] * 4 + [True, True, False, False]
     assert [one["out"] for one in results[4:]] == [False, True, True, True] + [True] * 4 + [True, False, False, False]
     for number, one in enumerate(results):
@@ -120,16 +109,74 @@ def test_all_are_restarted(patroni, fleet):
 def test_switchover(patroni, fleet):
     """Without tasks of the user, to a standby that this rolling restart has warmed; a cluster ends with one more timeline."""
     leader, started = patroni.leader(), fleet.started()
+    before = patroni.starts(leader)
     output, status = restart(fleet, patroni, "--check", cache_restart_primary="switchover")
     assert status == 0, output
+    says(output, "%s: snapshot, switch over to a warm standby, out of traffic, replay, restore, your checks, back into traffic" % leader)
     assert patroni.leader() == leader
     output, status = restart(fleet, patroni, cache_restart_primary="switchover")
     assert status == 0, output
-    assert patroni.leader() == next(name for name in NAMES if name != leader)
+    led = next(name for name in NAMES if name != leader)
+    assert patroni.leader() == led
     assert not set(fleet.started().values()) & set(started.values())
+    assert {name: row(output, name).split()[1] for name in NAMES} == {name: "primary" if name == led else "standby" for name in NAMES}
+    assert patroni.starts(leader) == before + 1  # its demotion was its restart
     assert all("done" in row(output, name) for name in NAMES), output
     wait_until(lambda: len(patroni.timelines()) == 1)
     assert set(patroni.states().values()) <= {"running", "streaming"}
+
+
+@thorough
+@pytest.mark.parametrize("mode, refused", [("on", True), ("quorum", False)])
+def test_synchronous(patroni, fleet, mode, refused):
+    """With one synchronous standby commits wait for it, unless they may; with a quorum of two another one is left."""
+    if mode == "quorum" and patroni.members["db1"].version() < (4,):
+        pytest.skip("This Patroni has no quorum mode")
+    patroni.configure(synchronous_mode={"on": True}.get(mode, mode))
+    wait_until(lambda: {"on": "sync_standby", "quorum": "quorum_standby"}[mode] in {one["role"] for one in patroni.cluster()["members"]})
+    try:
+        started = fleet.started()
+        output, status = restart(fleet, patroni)
+        assert (status != 0) is refused, output
+        if refused:
+            says(output, "all commits on %s would wait: synchronous_standby_names needs 1, and 0 would be connected." % patroni.leader())
+            assert fleet.started() == started
+            output, status = restart(fleet, patroni, cache_restart_commits_may_wait=True)
+            assert status == 0, output
+        assert not set(fleet.started().values()) & set(started.values())
+    finally:
+        patroni.configure(synchronous_mode=None)
+        wait_until(lambda: {one["role"] for one in patroni.cluster()["members"]} == {"leader", "replica"})
+
+
+@thorough
+@pytest.mark.parametrize("primary", ["in_place", "switchover"])
+def test_no_client_notices(patroni, fleet, machine, primary):
+    """Behind HAProxy, and those who write behind pgbouncer before it: no transaction fails, and they write again a moment later."""
+    directory = tempfile.mkdtemp(dir=machine.directory)
+    os.chmod(directory, 0o777)
+    leader = patroni.members[patroni.leader()].cluster
+    leader.sql("CREATE TABLE IF NOT EXISTS written (at timestamptz DEFAULT now())")
+    balancer = Balancer(patroni, directory)
+    pooler = Pooler(os.path.join(directory, "pooler"), types.SimpleNamespace(socket="127.0.0.1", port=balancer.ports["primary"], bin=machine.bin))
+    wait_until(lambda: not pooler.ask("SELECT 1", database="postgres")[1])
+    clients = {
+        "writer": Client(leader, directory, "writer", pooler.directory, pooler.port, "INSERT INTO written DEFAULT VALUES;"),
+        "reader": Client(leader, directory, "reader", "127.0.0.1", balancer.ports["replica"], "SELECT count(*) FROM passenger;", "--connect"),
+    }
+    try:
+        output, status = restart(
+            fleet, patroni, cache_restart_primary=primary, cache_restart_traffic=["patroni", "pgbouncer"], cache_restart_switchover_wait=2,
+            cache_restart_pgbouncer=[{"host": "db1", "port": pooler.port, "socket": pooler.directory, "database": "postgres"}])
+        said = {name: client.stop() for name, client in clients.items()}
+        assert status == 0, output
+        print(primary, said)
+        for text, transactions, longest in said.values():
+            assert text == "" and transactions > 100, text
+        assert pooler.paused() == []
+    finally:
+        for one in (*clients.values(), pooler, balancer):
+            one.stop()
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import subprocess
 import time
 
 import pytest
-from cluster import LOOSE, heart, thorough
+from cluster import LONG, LOOSE, heart, thorough
 from conftest import TABLES
 from playbook import banners
 from test_playbooks import OLDEST, as_text
@@ -61,7 +61,7 @@ class Fleet:
             file.write(text)
         return path
 
-    def run(self, *arguments, hosts=NAMES, per_host=None, environment=None, playbook="pgfleet.cache.rolling_restart", **variables):
+    def run(self, *arguments, hosts=NAMES, per_host=None, environment=None, playbook="pgfleet.cache.rolling_restart", timeout=LONG, **variables):
         """Output and status of the playbook; the inventory has these hosts."""
         self.ansible.set_hosts(
             {
@@ -79,7 +79,7 @@ class Fleet:
                 **variables
             )
         )
-        return self.ansible.command(playbook, *arguments, **(environment or {}))
+        return self.ansible.command(playbook, *arguments, timeout=timeout, **(environment or {}))
 
     def kept(self, name):
         with open(os.path.join(self.directory, "state", name + ".json")) as file:

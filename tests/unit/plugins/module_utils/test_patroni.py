@@ -85,6 +85,20 @@ def test_not_restarted(status, text, begins):
     assert said.startswith(begins) and bool(said) is bool(begins), said
 
 
+@pytest.mark.parametrize("role, wanted", [("master", None), ("primary", None), ("replica", 7)])
+def test_a_leader_keeps_its_own_limit(role, wanted):
+    """A timeout would replace the time after which Patroni fails over."""
+    asked = []
+
+    class Api(_patroni_node.Node):
+        def ask(self, method, path, body=None, seconds=0):
+            asked.append(body)
+            return 200, ""
+
+    _patroni._restart(Api("db1", "", "", {}), role, 7)
+    assert [(one["role"], one.get("timeout")) for one in asked] == [(role, wanted)]
+
+
 @pytest.mark.parametrize("command, is_one", [
     ("/usr/bin/python3 /usr/bin/patroni /etc/p.yml", True), ("/opt/v/bin/python -m patroni p.yml", True), ("patroni", True),
     ("vi /etc/patroni", False), ("/usr/bin/python3 /usr/bin/patronictl list", False), ("postgres: shop: checkpointer patroni", False),

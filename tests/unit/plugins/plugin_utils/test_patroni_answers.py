@@ -38,5 +38,5 @@ def test_unfit(out, others, begun, alone, fits):
 
 
 def test_cut():
-    assert _patroni.patroni_cut({"query_result": [{"sessions": 2}]}, 60).startswith("2 sessions did not end within")
-    assert _patroni.patroni_cut({"query_result": [{"sessions": 0}]}, 60) == _patroni.patroni_cut({}, 60) == ""
+    assert _patroni.patroni_cut(2, 60).startswith("2 sessions did not end within")
+    assert _patroni.patroni_cut(0, 60) == ""

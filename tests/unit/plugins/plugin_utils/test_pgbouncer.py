@@ -40,10 +40,10 @@ def test_console():
 
 def test_pause_and_resume():
     """The same end of the command line, by which the one finds the process of the other."""
-    paused, resumed = pgbouncer_pause(PLACE, 7, 2, 300), pgbouncer_resume(PLACE, 10)
+    paused, resumed = pgbouncer_pause(PLACE, 7, 2, 300, 9), pgbouncer_resume(PLACE, 10)
     at = paused.index("pause")
-    assert paused[at : at + 6] == ["pause", "7", "44", "300", "shop", "psql"]
-    assert resumed[resumed.index("resume") :][:4] == ["resume", "10", "shop", "psql"] and paused[at + 4 :] == resumed[resumed.index("shop") :]
+    assert paused[at : at + 7] == ["pause", "7", "44", "300", "9", "shop", "psql"]
+    assert resumed[resumed.index("resume") :][:4] == ["resume", "10", "shop", "psql"] and paused[at + 5 :] == resumed[resumed.index("shop") :]
 
 
 @pytest.mark.parametrize(("answer", "place", "out", "said"), [

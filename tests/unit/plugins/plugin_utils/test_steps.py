@@ -70,7 +70,7 @@ def test_only_what_is_recorded_is_served():
 # Which variable has the places of each step that changes traffic
 CHANGED = {
     "out_of_traffic.yml": ("out", "__cache_restart_back"), "still_out.yml": ("out", "__cache_restart_back_in"),
-    "into_traffic.yml": ("in", "__cache_restart_back"), "restart_server.yml": ("out", "__cache_restart_waits if cache_restart_left.pause else []"),
+    "into_traffic.yml": ("in", "__cache_restart_back"), "pause.yml": ("out", "__cache_restart_waits"),
     "resume.yml": ("in", "__cache_restart_waits"),
 }
 

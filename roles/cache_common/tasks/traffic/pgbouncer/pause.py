@@ -1,13 +1,13 @@
 """Pauses the clients of a pgbouncer for a bounded time, or ends the pause. Runs on its host, as the user of its console.
 
-    pause.py pause SECONDS BEGINS BOUND DATABASE PSQL...    waits at most SECONDS for transactions
+    pause.py pause SECONDS BEGINS BOUND SETTLES DATABASE PSQL...    waits at most SECONDS for transactions
     pause.py resume SECONDS DATABASE PSQL...
 
 PSQL... is the command line of its console, DATABASE is empty for all. The exit status and the errors are psql's, 124 if it did not end in time.
 
 The pause must not outlast whoever asked for it. So a process of its own begins it, which nothing connects to the controller, and ends it: when it
-gets a SIGTERM, as by "resume"; when the servers of the database have been down, and accept connections again; when none was down within BEGINS
-seconds, since nothing restarts them; in any case after BOUND seconds.
+gets a SIGTERM, as by "resume"; when the servers of the database have been down, and have accepted connections again for SETTLES seconds, in which a
+proxy before them finds the new primary; when none was down within BEGINS seconds, since nothing restarts them; in any case after BOUND seconds.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ def is_down(host, port):
     return subprocess.call(["pg_isready", "--quiet", "--timeout=3", "--port=" + port, *where], stdin=subprocess.DEVNULL) in (1, 2)
 
 
-def wait(servers, told, begins, bound):
-    since, down = time.monotonic(), set()
+def wait(servers, told, begins, bound, settles):
+    since, down, back = time.monotonic(), set(), None
     while not told:
-        now_down = {one for one in servers if is_down(*one)}
+        now_down, now = {one for one in servers if is_down(*one)}, time.monotonic()
         down |= now_down
-        waited = time.monotonic() - since
-        if waited > bound or (down and not now_down) or (servers and not down and waited > begins):
+        back = None if now_down else back or now
+        if now - since > bound or (down and back and now - back >= settles) or (servers and not down and now - since > begins):
             return
         time.sleep(STEP)
 
 
-def hold(console, database, seconds, begins, bound, answer):
+def hold(console, database, seconds, begins, bound, settles, answer):
     """Pause, answer with psql's exit status and errors, and resume."""
     told = []
     signal.signal(signal.SIGTERM, lambda *dummy: told.append(True))
@@ -80,7 +80,7 @@ def hold(console, database, seconds, begins, bound, answer):
     try:
         answer(status, errors)
         if not status:
-            wait(servers, told, begins, bound)
+            wait(servers, told, begins, bound, settles)
     finally:  # after a failure too: the pause may have begun
         until = time.monotonic() + RESUMED
         while time.monotonic() < until:
@@ -122,7 +122,7 @@ def holders(words):
         try:
             with open("/proc/%s/cmdline" % name, "rb") as file:
                 given = os.fsdecode(file.read()).split("\0")[:-1]
-            if given[-len(words):] == words and given[-len(words) - 4:][:1] == ["pause"] and os.stat("/proc/" + name).st_uid == os.geteuid():
+            if given[-len(words):] == words and given[-len(words) - 5:][:1] == ["pause"] and os.stat("/proc/" + name).st_uid == os.geteuid():
                 yield int(name)
         except OSError:
             continue  # it has ended
@@ -144,8 +144,9 @@ def resume(console, database, seconds):
 def main():
     action, seconds, *words = sys.argv[1:]
     if action == "pause":
-        begins, bound, database, *console = words
-        status, errors = detached(lambda answer: hold(console, database, float(seconds), float(begins), float(bound), answer))
+        begins, bound, settles, database, *console = words
+        status, errors = detached(lambda answer: hold(
+            console, database, float(seconds), float(begins), float(bound), float(settles), answer))
     else:
         database, *console = words
         status, errors = resume(console, database, float(seconds))
