@@ -43,8 +43,8 @@ def restart(fleet, patroni, *arguments, **variables):
     ports = {name: {"patroni": member.port} for name, member in patroni.members.items()}
     checks = fleet.write("replica.yml", REPLICA)
     return fleet.run(
-        *arguments, pgfleet_service_manager="patroni", cache_restart_before_in=checks, per_host=ports, timeout=600,
-        **dict({"cache_restart_traffic": ["patroni"], "cache_restart_drain_timeout": 20}, **variables))
+        *arguments, pgfleet_service_manager="patroni", per_host=ports, timeout=600,
+        **dict({"cache_restart_traffic": ["patroni"], "cache_restart_before_in": checks, "cache_restart_drain_timeout": 20}, **variables))
 
 
 def texts(patroni):

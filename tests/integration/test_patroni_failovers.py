@@ -1,0 +1,162 @@
+# -*- coding: utf-8 -*-
+# Copyright (c) 2026, the pgfleet.cache authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A rolling restart under Patroni, in each step of which somebody else switches over, or the primary dies; and the run after it.
+
+FAILOVERS_TABLE  a file for the table of all of them
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import threading
+
+import pytest
+from cluster import run, thorough
+from cuts import PLUGINS
+from patroni import RELEASES, begun
+from proxies import wait_until
+from test_patroni import restart, texts
+from test_rolling_restart import NAMES, fresh, row
+
+# The step of a host before which it happens: the first standby, or the primary
+STEPS = [
+    *(("standby", step, {}) for step in (
+        "Record the event save", "Record the event going_out", "Record the event out", "Run a checkpoint on the primary", "Record the event stopping",
+        "Restart PostgreSQL (Patroni)", "Record the event restarted", "Record the event warm", "Record the event going_in", "Record the event done")),
+    *(("primary", step, {}) for step in ("Record the event stopping", "Restart PostgreSQL (Patroni)", "Record the event restarted", "Record the event ended")),
+    *(("primary", step, {"cache_restart_primary": "switchover"}) for step in (
+        "Choose the candidate for the switchover", "Count what is resident on the candidate", "Record the event stopping", "Switch over (Patroni)",
+        "Query both servers for their role", "Read the WAL position of the new primary", "Record the event restarted")),
+]
+CRASHES = [STEPS[number] for number in (2, 5, 6, 11, 17)]
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def patroni(request, machine, cluster):
+    yield from begun(machine, request.param)
+
+
+@pytest.fixture
+def fleet(patroni, ansible, machine):
+    yield from fresh(ansible, {name: member.cluster for name, member in patroni.members.items()}, machine)
+
+
+class Beside:
+    """What is done at a place of a run, and whether the run came there."""
+
+    def __init__(self, directory, action):
+        self.done = False
+        self._action = action
+        self._path = os.path.join(directory, "beside.sock")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(self._path)
+        self._socket.listen(1)
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._thread.start()
+
+    def environment(self, host, step):
+        return {
+            "ANSIBLE_CALLBACK_PLUGINS": PLUGINS, "ANSIBLE_CALLBACKS_ENABLED": "meanwhile", "MEANWHILE_TASK": step, "MEANWHILE_HOST": host,
+            "MEANWHILE_SOCKET": self._path}
+
+    def _wait(self):
+        with self._socket.accept()[0]:
+            self._action()
+            self.done = True
+
+    def stop(self):
+        self._socket.close()
+
+
+def stable(patroni):
+    """One leader, whom the others follow."""
+    wait_until(lambda: patroni.leader() and len(patroni.timelines()) == 1 and set(patroni.states().values()) <= {"running", "streaming"})
+
+
+def switched_over(patroni, leader, candidate):
+    """As patronictl does it, by somebody else."""
+    status, text = patroni.members[leader].ask("POST", "/switchover", {"leader": leader, "candidate": candidate})
+    return "%d %s" % (status, text)
+
+
+def killed(patroni, leader):
+    """The primary and its Patroni; another one is promoted when its time to live (ttl) is over."""
+    patroni.kill(leader)
+    with open(os.path.join(patroni.members[leader].cluster.data, "postmaster.pid")) as file:
+        run("kill", "-KILL", file.readline().strip())
+    wait_until(lambda: patroni.leader() not in (None, leader))
+    return "%s was promoted" % patroni.leader()
+
+
+def tried(fleet, patroni, role, step, variables, crash):
+    for name in NAMES:
+        patroni.write(name)
+        patroni.members[name].ask("POST", "/reload")
+    stable(patroni)
+    leader, before = patroni.leader(), texts(patroni)
+    standbys = [name for name in NAMES if name != leader]
+    happened, starts = [], {}
+
+    def fail_over():
+        now = patroni.leader()
+        # one that is being restarted cannot take over: the other one then
+        for candidate in [name for name in (standbys[0], *standbys[1:], leader) if name != now]:
+            happened.append(killed(patroni, now) if crash else switched_over(patroni, now, candidate))
+            if crash or happened[-1].startswith("200"):
+                break
+        starts.update({name: patroni.starts(name) for name in NAMES})
+        happened.append(patroni.leader())
+
+    beside = Beside(fleet.directory, fail_over)
+    try:
+        output, first = restart(
+            fleet, patroni, environment=beside.environment(standbys[0] if role == "standby" else leader, step), cache_restart_timeout=30, **variables)
+    finally:
+        beside.stop()
+    assert beside.done, output
+    led = happened[-1]
+    # whoever leads since then was not restarted by this run
+    again = patroni.starts(led) - starts[led]
+    said = [row(output, name) for name in NAMES]
+    if crash:
+        patroni.start(leader)
+        wait_until(lambda: patroni.answers(leader))
+    stable(patroni)
+    output, second = restart(fleet, patroni, **variables)
+    lost = re.search(r"Give it up with -e pgfleet_waive=(\w+)\.", output)
+    if second and lost:  # pg_rewind has replaced the snapshot of the host by those of the new primary
+        second = "waived " + lost.group(1)
+        output, third = restart(fleet, patroni, pgfleet_waive=lost.group(1), cache_restart_before_in="", **variables)  # it is in traffic
+        assert third == 0, output
+    path = os.environ.get("FAILOVERS_TABLE")
+    if path:
+        with open(path, "a") as table:
+            table.write("| %s | %s | %s | %s | %s | %s | %s |\n" % (
+                role, step, "switchover" if variables else "in place", happened[-2][:60], first, " / ".join(re.sub(" +", " ", one) for one in said), second))
+    assert again == 0, said
+    assert second == 0 or lost, output
+    assert all("done" in row(output, name) for name in NAMES), output
+    assert texts(patroni) == before
+    stable(patroni)
+    assert not any(one.get("tags") for one in patroni.cluster()["members"])
+    assert "pause" not in patroni.cluster()
+
+
+@thorough
+@pytest.mark.parametrize("role, step, variables", STEPS)
+def test_switched_over(fleet, patroni, role, step, variables):
+    tried(fleet, patroni, role, step, variables, crash=False)
+
+
+@thorough
+@pytest.mark.parametrize("role, step, variables", CRASHES)
+def test_primary_died(fleet, patroni, role, step, variables):
+    tried(fleet, patroni, role, step, variables, crash=True)
