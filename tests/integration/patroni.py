@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -89,11 +91,12 @@ class Patroni:
         self._processes.append(process)
         return process
 
-    def write(self, name, restapi=None, ctl=None):
+    def write(self, name, restapi=None, ctl=None, parameters=None):
         """The configuration of a member."""
         member = self.members[name]
-        parameters = {
-            "shared_buffers": "16MB", "autovacuum": "off", "bgwriter_lru_maxpages": 0, "unix_socket_directories": member.directory, "fsync": "off"}
+        parameters = dict({
+            "shared_buffers": "16MB", "autovacuum": "off", "bgwriter_lru_maxpages": 0, "unix_socket_directories": member.directory, "fsync": "off",
+        }, **parameters or {})
         here = "127.0.0.1:%d" % member.port
         with open(member.configuration, "w") as file:
             yaml.safe_dump({
@@ -157,6 +160,14 @@ class Patroni:
         """How often PostgreSQL was started."""
         with open(os.path.join(self.directory, name + ".log"), errors="replace") as log:
             return log.read().count("starting PostgreSQL")
+
+    @contextlib.contextmanager
+    def without_store(self):
+        """While etcd does not answer."""
+        etcd = self._processes[0]
+        etcd.send_signal(signal.SIGSTOP)
+        yield
+        etcd.send_signal(signal.SIGCONT)
 
     def configure(self, **values):
         status, text = self.members[self.leader()].ask("PATCH", "/config", values)
