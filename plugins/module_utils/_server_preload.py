@@ -6,7 +6,6 @@
 """The library in shared_preload_libraries, and its parameters: where the server reads them, and what its worker does with them.
 
 They are written to one place: postgresql.auto.conf, by ALTER SYSTEM, or a file of their own. What other files say is read, and never changed.
-The view pg_file_settings has all of them as the next start reads them, the last line of a name wins.
 """
 
 from __future__ import annotations
@@ -17,30 +16,13 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Mapping, Optional
 
-from ansible_collections.pgfleet.cache.plugins.module_utils import _residency_snapshot
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import EXTENSION, Session, attach_extension, data_directory_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._preload_place import LIBRARIES, Place, has_ours, names, same
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
-LIBRARIES = "shared_preload_libraries"
-_TIME = (r"0|[0-9]+ ?(s|min|h|d)", "a time such as 5min")
-_SIZE = (r"0|[0-9]+ ?(kB|MB|GB|TB)", "a size such as 50MB")
-_UNITS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400, "kB": 1, "MB": 1 << 10, "GB": 1 << 20, "TB": 1 << 30}  # seconds, kB
-# Of each parameter, what it can be: a server that has not loaded the library takes anything, and its next start ignores what is wrong.
-PARAMETERS = {
-    "autosave": (r"-1|" + _TIME[0], _TIME[1] + ", or 0 or -1"),
-    "autosave_keep": ("[1-9][0-9]{0,2}|1000", "a number from 1 to 1000"),
-    "autorestore": ("off|page_cache|both", "off, page_cache or both"),
-    "autorestore_snapshot": (".*", "the name of a snapshot"),
-    "rate": _SIZE,
-    "budget": _SIZE,
-    "max_io_pressure": ("[0-9]|[1-9][0-9]|100", "a number from 0 to 100"),
-    "hold": _TIME,
-}
-# The most that src/settings.c accepts: seconds, or kB
-_MOST = {"autosave": 2147483, "hold": 7 * 86400, "rate": 2147483647, "budget": 2147483647 << 10}
 HEADER = "# Written by the role pgfleet.cache.cache_unattended: it replaces or removes this file.\n"
 SNAPSHOT = "autosave"
 
@@ -48,10 +30,6 @@ _SERVER = """
 SELECT pg_catalog.pg_is_in_recovery() AS standby, pg_catalog.current_setting('server_version') AS version,
        (SELECT setting FROM pg_catalog.pg_settings WHERE name = %s) AS loaded,
        (SELECT source = 'command line' FROM pg_catalog.pg_settings WHERE name = %s) AS by_command_line
-"""
-_LINES = """
-SELECT sourcefile AS file, sourceline AS line, lower(name) AS name, setting FROM pg_catalog.pg_file_settings
-WHERE lower(name) = %s OR lower(name) LIKE %s ORDER BY seqno
 """
 _WORKER = """
 SELECT state, message, next_save_at::text AS next_save_at, failures,
@@ -69,28 +47,6 @@ class Options:
     wait_timeout: int
 
 
-class Line(NamedTuple):
-    """Of a configuration file."""
-
-    file: str
-    number: int
-    value: str
-
-
-class Place:
-    """What the configuration files say of these parameters: in the place of ours, and in all files."""
-
-    def __init__(self, session: Session, path: str) -> None:
-        self.path = path
-        lines = [
-            (row["name"], Line(os.path.realpath(row["file"]), row["line"], row["setting"] or ""))
-            for row in session.rows(_LINES, (LIBRARIES, EXTENSION + ".%"))
-        ]
-        self.ours: Dict[str, str] = {name: line.value for name, line in lines if line.file == path}
-        self.outside: Dict[str, Line] = {name: line for name, line in lines if line.file != path}
-        self.last: Dict[str, Line] = dict(lines)
-
-
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
     return {"changed": False, "standby": None, "server_version": None, "restart": False, "parameters": {}, "worker": {}, "queries": []}
@@ -100,7 +56,7 @@ def manage(session: Session, options: Options, check_mode: bool) -> Dict[str, An
     """The whole of the module server_preload."""
     present = options.state == "present"
     server = session.only_row(_SERVER, (LIBRARIES,) * 2)
-    loaded = any(map(_is_ours, names(server["loaded"])))
+    loaded = has_ours(server["loaded"])
     result = dict(empty_result(), standby=server["standby"], server_version=server["version"].partition(" ")[0])
     if present:
         attach_extension(session)  # its library is one that this server can load
@@ -108,11 +64,11 @@ def manage(session: Session, options: Options, check_mode: bool) -> Dict[str, An
         raise ResidencyError(
             "%s is given on the command line of PostgreSQL, where no file counts: %s %s there." % (LIBRARIES, "add" if present else "remove", EXTENSION))
     automatic = os.path.realpath(os.path.join(data_directory_of(session), "postgresql.auto.conf"))
-    place = Place(session, os.path.realpath(options.file) if options.file else automatic)
-    wanted = _present(place, options.parameters, automatic) if present else _absent(place, automatic)
+    place = Place(session, os.path.realpath(options.file) if options.file else automatic, automatic)
+    wanted = place.present(options.parameters) if present else place.absent()
     if server["by_command_line"]:
         wanted.pop(LIBRARIES, None)
-    changes = {name: wanted.get(name) for name in sorted({*place.ours, *wanted}) if not _same(name, place.ours.get(name), wanted.get(name))}
+    changes = {name: wanted.get(name) for name in sorted({*place.ours, *wanted}) if not same(name, place.ours.get(name), wanted.get(name))}
     left_over = False
     if options.file:
         left_over = _write(session, place, wanted, bool(changes), check_mode)
@@ -127,66 +83,6 @@ def manage(session: Session, options: Options, check_mode: bool) -> Dict[str, An
         result["worker"] = _worker(session, options.wait_timeout)
     result["msg"] = _message(result, present, check_mode)
     return result
-
-
-def _is_ours(library: str) -> bool:
-    """With a directory too, such as $libdir."""
-    return os.path.basename(library) == EXTENSION
-
-
-def names(value: Optional[str]) -> List[str]:
-    """The libraries of a list of them. ALTER SYSTEM writes an empty list as "", a library without a name, with which the server does not start."""
-    return [name for name in (part.strip().strip('"') for part in (value or "").split(",")) if name]
-
-
-def check_parameter(name: str, value: Any) -> str:
-    """The value as text; ResidencyError if it cannot be one of this parameter."""
-    text = "off" if value is False else str(value)  # YAML's off is a boolean
-    if name not in PARAMETERS:
-        raise ResidencyError("%s has no parameter %s: there are %s." % (EXTENSION, printable(name, 100), ", ".join(PARAMETERS)))
-    pattern, what = PARAMETERS[name]
-    if not re.fullmatch(pattern, text):
-        raise ResidencyError("%s.%s is '%s': it must be %s." % (EXTENSION, name, printable(text, 100), what))
-    number = re.match("([0-9]+) ?(.*)", text)
-    if name in _MOST and number and int(number.group(1)) * _UNITS[number.group(2)] > _MOST[name]:
-        raise ResidencyError("%s.%s is '%s', which is more than PostgreSQL accepts." % (EXTENSION, name, printable(text, 100)))
-    if name == "autorestore_snapshot":
-        _residency_snapshot.check_name(text, True)
-    return text
-
-
-def _same(name: str, one: Optional[str], other: Optional[str]) -> bool:
-    if name != LIBRARIES or one is None or other is None:
-        return one == other
-    return names(one) == names(other) and '""' not in one
-
-
-def _present(place: Place, parameters: Mapping[str, Any], automatic: str) -> Dict[str, str]:
-    wanted = {"%s.%s" % (EXTENSION, name): check_parameter(name, value) for name, value in parameters.items() if value not in (None, "")}
-    there = place.last.get(LIBRARIES)
-    if there and there.file != place.path and any(map(_is_ours, names(there.value))):
-        return wanted  # another file sees to it
-    if there and there.file == automatic != place.path:
-        raise ResidencyError(
-            "ALTER SYSTEM has set %s, which %s cannot change: leave the file out, or run ALTER SYSTEM RESET %s, and set the libraries in postgresql.conf."
-            % (LIBRARIES, printable(place.path), LIBRARIES))
-    wanted[LIBRARIES] = ", ".join(map(_quoted, [*(name for name in names(there.value if there else "") if not _is_ours(name)), EXTENSION]))
-    return wanted
-
-
-def _absent(place: Place, automatic: str) -> Dict[str, str]:
-    """Without what this collection has added. Other libraries that stand in this place stay, unless another file has the same ones."""
-    outside = place.outside.get(LIBRARIES)
-    kept = [name for name in names(place.ours.get(LIBRARIES)) if not _is_ours(name)]
-    wanted = {LIBRARIES: ", ".join(map(_quoted, kept))} if kept and kept != names(outside.value if outside else "") else {}
-    if outside and any(map(_is_ours, names(outside.value))) and not wanted:
-        raise ResidencyError("%s line %d has %s in %s: %s." % (
-            printable(outside.file), outside.number, EXTENSION, LIBRARIES, "leave the file out" if outside.file == automatic else "remove it there"))
-    return wanted
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch("[a-z_][a-z0-9_]*", name) else '"%s"' % name
 
 
 def _text(values: Mapping[str, str]) -> str:
@@ -232,7 +128,7 @@ def _write(session: Session, place: Place, wanted: Mapping[str, str], changes: b
         return left_over  # which line comes after it is known when it is there
     if not check_mode and (changes or left_over):
         _replace(place.path, HEADER + _text(wanted) if wanted else None)
-        place = Place(session, place.path)
+        place = Place(session, place.path, place.automatic)
     for line in (place.last[name] for name in wanted):
         if line.file != place.path:
             if changes:

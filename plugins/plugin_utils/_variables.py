@@ -20,9 +20,9 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.validation import check_type_dict
 from ansible_collections.pgfleet.cache.plugins.module_utils import (
     _deadline,
+    _preload_place,
     _residency_restore,
     _residency_snapshot,
-    _server_preload,
     _units,
 )
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
@@ -218,7 +218,7 @@ def _moment(option: str) -> Callable[[str, str], None]:
 
 
 def _parameter(option: str) -> Callable[[str, Any], None]:
-    return lambda name, value: _named(name, value, partial(_server_preload.check_parameter, option))
+    return lambda name, value: _named(name, value, partial(_preload_place.check_parameter, option))
 
 
 def _batches(name: str, value: Any) -> None:
@@ -310,5 +310,5 @@ FORMS: Dict[str, Callable[[str, Any], Any]] = {
     "pgfleet_state_directory": _absolute,
 }
 FORMS.update({"cache_warmup_" + option: parse for option, parse in _residency_restore.FORMS.items()})
-FORMS.update({"cache_unattended_" + name: _parameter(name) for name in _server_preload.PARAMETERS})
+FORMS.update({"cache_unattended_" + name: _parameter(name) for name in _preload_place.PARAMETERS})
 FORMS.update({"cache_restart_" + kind: _places(kind) for kind in kinds("traffic")})
