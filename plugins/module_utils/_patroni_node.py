@@ -46,6 +46,10 @@ _VARIABLES = {
 Settings = Dict[str, Any]
 
 
+class Refused(ResidencyError):
+    """By the API: this user may not ask."""
+
+
 @dataclass(frozen=True)
 class Node:
     name: str
@@ -87,10 +91,10 @@ class Node:
             raise ResidencyError("Patroni's API at %s does not answer: %s. Start Patroni, or correct restapi.connect_address in %s." % (
                 self.url, printable(error, 200) or type(error).__name__, self.configuration)) from None
         if status == 401:
-            raise ResidencyError("Patroni's API at %s wants another password: correct restapi.authentication in %s, which patronictl uses too." % (
+            raise Refused("Patroni's API at %s wants another password: correct restapi.authentication in %s, which patronictl uses too." % (
                 self.url, self.configuration))
         if status == 403:
-            raise ResidencyError("Patroni's API at %s refuses this host (%s): check restapi.allowlist, and ctl.certfile, in %s." % (
+            raise Refused("Patroni's API at %s refuses this host (%s): check restapi.allowlist, and ctl.certfile, in %s." % (
                 self.url, printable(text.strip(), 200), self.configuration))
         return status, text
 

@@ -52,7 +52,7 @@ class Line(NamedTuple):
 
 
 class Place:
-    """Where our settings are: a file. Also what all other files say of them."""
+    """Where our settings are: a file, of which Cluster is another kind. Also what all other files say of them."""
 
     def __init__(self, session: Session, path: str, automatic: str) -> None:
         self.path = path

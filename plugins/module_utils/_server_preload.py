@@ -5,7 +5,8 @@
 
 """The library in shared_preload_libraries, and its parameters: where the server reads them, and what its worker does with them.
 
-They are written to one place: postgresql.auto.conf, by ALTER SYSTEM, or a file of their own. What other files say is read, and never changed.
+They are written to one place: postgresql.auto.conf, by ALTER SYSTEM, or a file of their own, or the configuration of a Patroni cluster. What other
+files say is read, and never changed.
 """
 
 from __future__ import annotations
@@ -16,18 +17,21 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import EXTENSION, Session, attach_extension, data_directory_of
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
+from ansible_collections.pgfleet.cache.plugins.module_utils._patroni_configuration import Changes, Cluster, Configuration
 from ansible_collections.pgfleet.cache.plugins.module_utils._preload_place import LIBRARIES, Place, has_ours, names, same
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
 
 HEADER = "# Written by the role pgfleet.cache.cache_unattended: it replaces or removes this file.\n"
 SNAPSHOT = "autosave"
+_PATRONI = "# It will be overwritten by Patroni!"  # in the first lines of postgresql.conf
 
 _SERVER = """
 SELECT pg_catalog.pg_is_in_recovery() AS standby, pg_catalog.current_setting('server_version') AS version,
+       pg_catalog.current_setting('config_file') AS config_file,
        (SELECT setting FROM pg_catalog.pg_settings WHERE name = %s) AS loaded,
        (SELECT source = 'command line' FROM pg_catalog.pg_settings WHERE name = %s) AS by_command_line
 """
@@ -44,12 +48,15 @@ class Options:
     state: str
     parameters: Dict[str, Any]
     file: str
+    manager: str
+    members: Optional[List[Mapping[str, Any]]]
     wait_timeout: int
 
 
 def empty_result() -> Dict[str, Any]:
     """The keys of every result, also of one that fails."""
-    return {"changed": False, "standby": None, "server_version": None, "restart": False, "parameters": {}, "worker": {}, "queries": []}
+    return {
+        "changed": False, "standby": None, "server_version": None, "restart": False, "parameters": {}, "worker": {}, "member": {}, "queries": []}
 
 
 def manage(session: Session, options: Options, check_mode: bool) -> Dict[str, Any]:
@@ -63,26 +70,48 @@ def manage(session: Session, options: Options, check_mode: bool) -> Dict[str, An
     if server["by_command_line"] and present != loaded:
         raise ResidencyError(
             "%s is given on the command line of PostgreSQL, where no file counts: %s %s there." % (LIBRARIES, "add" if present else "remove", EXTENSION))
-    automatic = os.path.realpath(os.path.join(data_directory_of(session), "postgresql.auto.conf"))
-    place = Place(session, os.path.realpath(options.file) if options.file else automatic, automatic)
-    wanted = place.present(options.parameters) if present else place.absent()
-    if server["by_command_line"]:
-        wanted.pop(LIBRARIES, None)
-    changes = {name: wanted.get(name) for name in sorted({*place.ours, *wanted}) if not same(name, place.ours.get(name), wanted.get(name))}
-    left_over = False
-    if options.file:
-        left_over = _write(session, place, wanted, bool(changes), check_mode)
+    place = _place(session, options, os.path.realpath(server["config_file"]))
+
+    def plan() -> Changes:
+        wanted = place.present(options.parameters) if present else place.absent()
+        if server["by_command_line"]:
+            wanted.pop(LIBRARIES, None)
+        result["parameters"] = wanted
+        return {name: wanted.get(name) for name in sorted({*place.ours, *wanted}) if not same(name, place.ours.get(name), wanted.get(name))}
+
+    changes, before, left_over = plan(), _text(place.ours), False
+    result["diff"] = {"before": before, "after": _text(result["parameters"])}
+    if isinstance(place, Cluster):
+        result["member"] = place.own_member()
+        session.queries += [place.request(changes)] if changes else []
+        if not check_mode:
+            place.change(changes, plan)
+            place.wait(session, result["parameters"], present if present != loaded else None)
+    elif options.file:
+        left_over = _write(session, place, result["parameters"], bool(changes), check_mode)
     else:
         _alter(session, changes, check_mode)
-    if changes and loaded and present and not check_mode:
+    if changes and loaded and present and not check_mode and not isinstance(place, Cluster):
         session.execute("SELECT pg_catalog.pg_reload_conf()")
-    result.update(
-        changed=bool(changes) or left_over, restart=present != loaded, parameters=wanted, queries=session.queries,
-        diff={"before": _text(place.ours), "after": _text(wanted)})
+    result.update(changed=bool(changes) or left_over, restart=present != loaded, queries=session.queries)
     if present and loaded and not check_mode:
         result["worker"] = _worker(session, options.wait_timeout)
     result["msg"] = _message(result, present, check_mode)
     return result
+
+
+def _place(session: Session, options: Options, main: str) -> Place:
+    data_directory = data_directory_of(session)
+    automatic = os.path.realpath(os.path.join(data_directory, "postgresql.auto.conf"))
+    if options.manager == "patroni" and options.file:
+        raise ResidencyError(
+            "The settings of a member of a Patroni cluster belong into the configuration of the cluster, not into %s: leave out cache_unattended_file." %
+            printable(options.file))
+    if options.manager == "patroni":
+        return Cluster(session, main, automatic, Configuration(data_directory), options.members)
+    if options.manager in ("systemd", "pg_ctlcluster") and _PATRONI in (_content(main) or "")[:300]:
+        raise ResidencyError("%s is written by Patroni: set pgfleet_service_manager to patroni." % printable(main))
+    return Place(session, os.path.realpath(options.file) if options.file else automatic, automatic)
 
 
 def _text(values: Mapping[str, str]) -> str:

@@ -12,8 +12,8 @@ short_description: Preload pg_residency with its parameters, and verify its work
 version_added: 1.0.0
 description:
   - Internal. The role P(pgfleet.cache.cache_unattended#role) calls it, and its options may change with every version.
-  - Adds the library to C(shared_preload_libraries), beside the libraries that are there, and sets its parameters, with C(ALTER SYSTEM) or in a file.
-    Restarts nothing. If the server has loaded the library, waits until its worker has saved.
+  - Adds the library to C(shared_preload_libraries), beside the libraries that are there, and sets its parameters, with C(ALTER SYSTEM), in a file, or
+    in the configuration of a Patroni cluster. Restarts nothing. If the server has loaded the library, waits until its worker has saved.
 author:
   - The pgfleet.cache authors (@pgfleet)
 extends_documentation_fragment:
@@ -37,6 +37,18 @@ options:
       - Absolute path of the configuration file to write on the host. Empty means C(ALTER SYSTEM).
     type: str
     default: ""
+  manager:
+    description:
+      - What keeps PostgreSQL running, as in C(pgfleet_service_manager). With V(patroni), the settings are made in the configuration of the whole cluster,
+        by the REST API of the member, and the module waits up to 60 s until Patroni has applied them on this host.
+    type: str
+    default: ""
+  members:
+    description:
+      - With O(manager=patroni), the values RV(member) of the hosts on which the library is known to be. The module refuses to add the library to the
+        configuration of a cluster that has another member. If omitted, that is not checked.
+    type: list
+    elements: dict
   wait_timeout:
     description:
       - Seconds to wait until the worker of a server that has loaded the library has saved.
@@ -49,8 +61,11 @@ attributes:
     support: full
   idempotent:
     support: full
+requirements:
+  - PyYAML, with O(manager=patroni)
 notes:
-  - The login role must be a superuser. With O(file), the module runs as an operating system user who may write there.
+  - The login role must be a superuser. With O(file), the module runs as an operating system user who may write there, with O(manager=patroni) as the
+    one that Patroni runs as.
 """
 
 EXAMPLES = r"""
@@ -103,8 +118,24 @@ worker:
       description: Time of the next save. V(null) if none is planned.
       type: str
   sample: {"state": "waiting", "generation": 3, "next_save_at": "2026-11-28 10:05:00.12+00"}
+member:
+  description: With O(manager=patroni), what O(members) needs of this host. Otherwise empty, also if it is not yet a member of its cluster.
+  returned: always
+  type: dict
+  contains:
+    name:
+      description: Name of the member.
+      type: str
+    api_url:
+      description: Address of its REST API in the cluster.
+      type: str
+    libraries:
+      description: Other libraries that its configuration files preload, which the list in the cluster's configuration would replace.
+      type: list
+      elements: str
+  sample: {"name": "db1", "api_url": "http://10.0.0.1:8008/patroni", "libraries": []}
 queries:
-  description: Statements that changed something, or would have in check mode.
+  description: Statements that changed something, or would have in check mode; with Patroni the request.
   returned: always
   type: list
   elements: str
@@ -132,6 +163,8 @@ def main() -> None:
             state={"type": "str", "choices": ["present", "absent"], "default": "present"},
             parameters={"type": "dict", "default": {}},
             file={"type": "str", "default": ""},
+            manager={"type": "str", "default": ""},
+            members={"type": "list", "elements": "dict"},
             wait_timeout={"type": "int", "default": 30},
         ),
         supports_check_mode=True,
