@@ -1,4 +1,4 @@
-"""A client that never stops: it writes through pgbouncer and reads through both HAProxy. Each transaction is a line in its log.
+"""client.py LOG write=PORT/DATABASE read=PORT/DATABASE...: a client that never stops. Each transaction is a line in its log.
 
 It gives up no transaction and repeats none; a connection serves for a second or two, as a pool's do.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import sys
 import threading
@@ -14,16 +15,12 @@ import time
 
 import psycopg2
 
-WAYS = {
-    "write": (6432, "air", "INSERT INTO ledger DEFAULT VALUES"),
-    "read": (5000, "postgres", "SELECT count(*) FROM ledger WHERE id > (SELECT max(id) - 10 FROM ledger)"),
-    "report": (5001, "postgres", "SELECT count(*) FROM ledger WHERE id > (SELECT max(id) - 10 FROM ledger)"),
-}
+WRITE = "INSERT INTO ledger DEFAULT VALUES"
+READ = "SELECT count(*) FROM ledger WHERE id > (SELECT max(id) - 10 FROM ledger)"
 stop = threading.Event()
 
 
-def work(way, log, lock):
-    port, database, statement = WAYS[way]
+def work(way, port, database, log, lock):
     connection, until = None, 0.0
     while not stop.is_set():
         begun, error = time.time(), None
@@ -33,7 +30,7 @@ def work(way, log, lock):
                 connection.autocommit = True
                 until = time.monotonic() + random.uniform(1, 2)
             with connection.cursor() as cursor:
-                cursor.execute(statement)
+                cursor.execute(WRITE if way == "write" else READ)
         except psycopg2.Error as problem:
             error = str(problem).strip()
         line = json.dumps({"way": way, "at": round(begun, 3), "seconds": round(time.time() - begun, 3), "error": error})
@@ -49,7 +46,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     lock = threading.Lock()
     with open(sys.argv[1], "w", encoding="utf-8") as log:
-        threads = [threading.Thread(target=work, args=(way, log, lock)) for way in WAYS]
+        threads = [threading.Thread(target=work, args=(*re.split("[=/]", way), log, lock)) for way in sys.argv[2:]]
         for thread in threads:
             thread.start()
         for thread in threads:
