@@ -5,6 +5,7 @@ SCENARIO ?= default
 COMMAND ?= test
 MAJORS ?= 17 18
 CUTS ?= all
+PATRONI ?= 3
 
 .PHONY: help
 help: ## this list
@@ -18,12 +19,12 @@ demo-clean: ## stop and remove the fleet of `make demo` (root)
 	@demo/clean
 
 .PHONY: test test-all test-quick test-lint test-unit test-sanity test-extension test-stress test-asan test-majors test-integration test-molecule test-few
-.PHONY: test-block-devices test-cuts test-packages test-fleet test-reboot test-cold test-tenant
+.PHONY: test-block-devices test-cuts test-packages test-fleet test-patroni test-reboot test-cold test-tenant
 test: ## what every change has to pass, and the sum of it (root); 20 to 22 minutes
 	@MAJORS=18 /usr/bin/python3 build-tools/test.py sanity unit integration beside molecule majors lint beside extension
 
 test-all: ## everything, each variant, scenario and version, but not stress and asan (root); hours
-	@THOROUGH=1 CUTS=6 /usr/bin/python3 build-tools/test.py --once --limit 180 lint unit sanity beside packages fleet reboot then extension molecule beside majors tenant \
+	@THOROUGH=1 CUTS=6 PATRONI="3 4" /usr/bin/python3 build-tools/test.py --once --limit 180 lint unit sanity beside packages fleet patroni reboot then extension molecule beside majors tenant \
 		then integration then block-devices cold
 
 test-quick: ## lint, units, and the heart of each file of the integration tests (root): for work in progress, under 8 minutes
@@ -73,6 +74,9 @@ test-reboot: ## SCENARIO=reboot: two hosts that are killed ten times, unattended
 
 test-fleet: ## SCENARIO=fleet: a rolling restart under load, behind HAProxy and pgbouncer (root)
 	@build-tools/molecule fleet $(COMMAND)
+
+test-patroni: ## PATRONI=3: rolling restarts, a switchover, a reboot, a reinit and a rewind with Debian's, or with 4 the newest (root)
+	@$(foreach version,$(PATRONI),PATRONI=$(version) build-tools/molecule patroni $(COMMAND) &&) true
 
 test-cold: ## SCENARIO=cold: cold tests on PostgreSQL 15 and 18 in Docker (root); drops this machine's page cache
 	@build-tools/molecule cold $(COMMAND)
