@@ -14,7 +14,7 @@ import shutil
 
 import pytest
 import test_patroni
-from cluster import LOOSE, run, thorough
+from cluster import LOOSE, heart, run, thorough
 from playbook import documented, keys, recap, task
 from proxies import wait_until
 from test_rolling_restart import NAMES, row
@@ -121,9 +121,10 @@ def untroubled(patroni):
 
 
 OVER = ", which overrides the cluster's configuration: "
+GATE = ({LIBRARIES: "auto_explain"}, {}), ({}, {"members": []})  # own and altered libraries, members
 
 
-@pytest.mark.parametrize("trouble, values, more, message", [
+@pytest.mark.parametrize("trouble, values, more, message", heart([
     (in_the_members_own, {"pg_residency.rate": "1MB"}, {"parameters": {"rate": "2MB"}},
      "pg_residency.rate is set in {configuration} of db2" + OVER + "remove it there, and reload Patroni. Nothing was changed."),
     (in_the_members_own, {LIBRARIES: "auto_explain"}, {}, LIBRARIES + " is set in {configuration} of db2" + OVER + "remove it there, and reload Patroni."),
@@ -135,7 +136,7 @@ OVER = ", which overrides the cluster's configuration: "
     (untroubled, {}, {"members": []}, "It is not known whether pg_residency is on db1, db2, db3 of this cluster, where PostgreSQL would not start again"),
     (test_patroni.another_password, {}, {}, "wants another password: correct restapi.authentication in "),
     (test_patroni.no_patroni, {}, {}, "No Patroni of this user keeps the server in "),
-], ids=["own parameter", "own libraries", "altered libraries", "altered absent", "file", "manager", "members", "password", "no Patroni"])
+], lambda one: one[1:3] in GATE), ids=["own rate", "own libraries", "altered libraries", "altered absent", "file", "manager", "members", "password", "gone"])
 def test_refused(plain, fleet, trouble, values, more, message):
     before = parameters(plain)
     with trouble(plain, **values):
@@ -145,6 +146,7 @@ def test_refused(plain, fleet, trouble, values, more, message):
     assert parameters(plain) == before
 
 
+@thorough
 def test_in_a_pause(plain, fleet):
     """Patroni applies the configuration then too, and restarts nothing."""
     with test_patroni.paused(plain):
