@@ -58,6 +58,8 @@ class Rolling:
             return ["All hosts but the primary %s (cache_restart_primary=skip) are restarted: the rolling restart is finished." % _names(skipped)]
         if not left:
             return ["All hosts are restarted: the rolling restart is finished."]
+        if not set(left) & set(map(str, self._fleet.get("only") or left)):
+            return ["All hosts of cache_restart_only are restarted. Not done: %s. Run the playbook again, without it, to continue." % _names(left)]
         text = "Not done: %s. Run the playbook again, with the same variables, to continue." % _names(left)
         others = [host for host in self.hosts if host not in unreachable]
         without = " To go on without %s, add -e cache_restart_only=%s." % (_names(unreachable), printable(",".join(others)))

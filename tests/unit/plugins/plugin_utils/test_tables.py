@@ -182,6 +182,9 @@ def test_what_is_left():
         "", "All hosts but the primary db1 (cache_restart_primary=skip) are restarted: the rolling restart is finished."
     ]
     assert rolling(db1=skipped, db2=written())[0][-1] == "Not done: db3. Run the playbook again, with the same variables, to continue."
+    one = {"cache_restart_fleet": planned(only=["db2"])}
+    assert rolling(db1=one, db2=written())[0][-1] == (
+        "All hosts of cache_restart_only are restarted. Not done: db1, db3. Run the playbook again, without it, to continue.")
 
 
 def test_who_is_out_since_an_earlier_run():
