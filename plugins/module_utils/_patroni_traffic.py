@@ -65,6 +65,11 @@ def manage(data_directory: str, state: str, check_mode: bool) -> Answer:
     return result
 
 
+def described(result: Mapping[str, Any]) -> str:
+    """A result as a sentence."""
+    return "%s is %s." % (result["member"], {None: "out of traffic by its user's tag", True: "out of traffic", False: "in traffic"}[result["out"]])
+
+
 def others(name: str, cluster: Mapping[str, Any]) -> List[str]:
     """The other standbys that /replica sends clients to."""
     return [str(one.get("name")) for one in cluster.get("members") or [] if (

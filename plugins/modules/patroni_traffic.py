@@ -62,6 +62,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+msg:
+  description: Whether the member is in traffic, in one sentence.
+  returned: always
+  type: str
+  sample: db2 is out of traffic.
 member:
   description: Name of the member of the cluster.
   returned: always
@@ -95,17 +100,19 @@ from typing import Any, Dict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.pgfleet.cache.plugins.module_utils._connection import connect, module_argument_spec
-from ansible_collections.pgfleet.cache.plugins.module_utils._patroni_traffic import empty_result, manage, sessions_left
+from ansible_collections.pgfleet.cache.plugins.module_utils._patroni_traffic import described, empty_result, manage, sessions_left
 from ansible_collections.pgfleet.cache.plugins.module_utils._result import Module, finish
 
 
 def run(module: AnsibleModule) -> Dict[str, Any]:
     asked = (module.params["data_directory"], module.params["state"], module.check_mode)
     if module.check_mode or module.params["state"] != "out":
-        return manage(*asked)
-    with closing(connect(module.params)) as session:
         result = manage(*asked)
-        return dict(result, sessions=sessions_left(session, module.params["timeout"], result["changed"]))
+    else:
+        with closing(connect(module.params)) as session:
+            result = manage(*asked)
+            result["sessions"] = sessions_left(session, module.params["timeout"], result["changed"])
+    return dict(result, msg=described(result))
 
 
 def main() -> None:

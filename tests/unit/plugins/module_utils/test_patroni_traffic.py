@@ -130,6 +130,7 @@ def test_whatever_an_earlier_run_or_somebody_else_has_left(monkeypatch, tmp_path
     monkeypatch.setattr(_patroni_traffic._patroni_node, "of", lambda dummy: Api("db1", str(path), "", yaml.safe_load(path.read_text())))
     found = _patroni_traffic.manage("/d", state, False)
     assert (requests, found["out"], found["changed"]) == (asked, out, bool(asked))
+    assert _patroni_traffic.described(found) == "db1 is %s." % {None: "out of traffic by its user's tag", True: "out of traffic", False: "in traffic"}[out]
 
 
 def test_others():
