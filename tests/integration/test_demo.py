@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 
 import pytest
+from cluster import thorough
 
 ROOT = os.path.join(os.path.dirname(__file__), "../..")
 
@@ -96,6 +97,7 @@ def small_clone(tmp_path):
     assert status == 0 and not os.path.exists(fleet), output
 
 
+@thorough
 def test_fleet_of_a_clone_that_postgres_cannot_read(small_clone):
     clone, fleet = small_clone
     output, status = outcome(["ansible-playbook", "fleet.yml"], cwd=str(clone / "demo"), env=dict(os.environ, ANSIBLE_NOCOLOR="True"), timeout=300)

@@ -197,6 +197,7 @@ def test_abort_switches_nothing_over(fleet, clusters):
 
 
 @quick
+@thorough
 def test_two_operators(fleet, clusters):
     """The second one is told who is at work, and changes nothing; the first one does not notice."""
     for one in clusters.values():
