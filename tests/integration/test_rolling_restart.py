@@ -286,23 +286,30 @@ def test_switchover(fleet, machine, cluster):
 
 
 @thorough
-def test_a_switchover_ends_at_a_task_that_reaches_nobody(fleet, clusters):
-    """What comes after it would promote a standby beside a primary that was not stopped."""
+@pytest.mark.parametrize("first, said, intent", [
+    ("""
+  ansible.builtin.command: 'true'
+  changed_when: true
+  vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 1}
+""", "fatal: [db1]: UNREACHABLE!", "stopping"),
+    ("""
+  ansible.builtin.fail: {msg: It does not want to.}
+""", "It does not want to.", ""),
+], ids=["unreachable", "refused"])
+def test_a_switchover_ends_at_its_first_failure(fleet, clusters, first, said, intent):
+    """What comes after it would promote a standby beside a primary that was not stopped. One that has failed before that leaves nothing open."""
     for one in clusters.values():
         warm(one)
     before, mark = fleet.started(), os.path.join(fleet.directory, "promoted")
     tasks = fleet.write("lost_switchover.yml", """
-- name: Stop the old primary
-  ansible.builtin.command: 'true'
-  changed_when: true
-  vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 1}
-
+- name: Stop the old primary%s
 - name: Promote the candidate
   ansible.builtin.file: {path: "%s", state: touch, mode: "0644"}
-""" % mark)
+""" % (first, mark))
     output, status = fleet.run(cache_restart_primary="switchover", cache_restart_switchover_tasks=tasks)
-    assert status != 0 and "fatal: [db1]: UNREACHABLE!" in output, output
+    assert status != 0 and said in output, output
     assert not os.path.exists(mark) and fleet.started()["db1"] == before["db1"]
+    assert fleet.kept("db1")["intent"] == intent
 
 
 @thorough
