@@ -54,6 +54,7 @@ def plain(patroni, fleet):
             member.cluster.sql("ALTER SYSTEM RESET ALL")
             wait_until(lambda one=member.cluster: one.sql("SELECT count(*) FROM pg_file_settings WHERE name LIKE 'pg_residency.%'") == "0")
             if member.cluster.sql("SHOW shared_preload_libraries") != "auto_explain":
+                wait_until(lambda one=name: one in pending(patroni))  # a restart during Patroni's reload stays pending for ever
                 status, text = member.ask("POST", "/restart", {})
                 assert status == 200, text
 
