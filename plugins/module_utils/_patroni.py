@@ -41,7 +41,8 @@ def manage(
         version=str((status.get("patroni") or {}).get("version") or ""), unit=_patroni_node.unit(node))
     role = role or result["role"]
     why = obstacle(node.name, status, cluster, role, reboots)
-    why = why or (cannot_lead(candidate, cluster) if state == "switched_over" else "")
+    if candidate:
+        why = why or (cannot_lead if state == "switched_over" else never_leads)(candidate, cluster)
     if why:
         raise ResidencyError("%s Nothing was restarted." % why, result)
     if state == "checked":
@@ -85,19 +86,25 @@ def obstacle(name: str, status: Answer, cluster: Answer, role: str, reboots: boo
     return ""
 
 
+def never_leads(candidate: str, cluster: Answer) -> str:
+    """Why Patroni would not promote this member, whatever its state; empty if it would."""
+    tags = [one.get("tags") or {} for one in cluster.get("members") or [] if one.get("name") == candidate]
+    if any(one.get("nofailover") for one in tags):
+        return "The candidate %s has the tag nofailover: remove it, or set another cache_restart_candidate." % candidate
+    return ""
+
+
 def cannot_lead(candidate: str, cluster: Answer) -> str:
-    """Why Patroni would not promote this member; empty if it would."""
+    """Why Patroni would not promote this member now; empty if it would."""
     members: List[Mapping[str, Any]] = cluster.get("members") or []
     found = next((one for one in members if one.get("name") == candidate), {})
     synchronous = [str(one.get("name")) for one in members if one.get("role") == "sync_standby"]
     state = printable(found.get("state"), 40)
     if found.get("state") not in _patroni_node.RUNNING:
         return "The candidate %s is '%s' for Patroni: see patronictl list." % (candidate, state if found else "no member")
-    if (found.get("tags") or {}).get("nofailover"):
-        return "The candidate %s has the tag nofailover: remove it, or set another cache_restart_candidate." % candidate
     if synchronous and candidate not in synchronous:
         return "The cluster is synchronous, and only %s may take over: set cache_restart_candidate to that host." % printable(", ".join(synchronous), 200)
-    return ""
+    return never_leads(candidate, cluster)
 
 
 def _switch_over(node: Node, candidate: str) -> None:

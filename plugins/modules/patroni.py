@@ -38,7 +38,7 @@ options:
     choices: [primary, replica]
   candidate:
     description:
-      - Name of the member that becomes the leader, with V(switched_over).
+      - Name of the member that becomes the leader, with V(switched_over), or that is to become it later, with V(checked).
     type: str
     default: ""
   reboots:

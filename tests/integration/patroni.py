@@ -91,7 +91,7 @@ class Patroni:
         self._processes.append(process)
         return process
 
-    def write(self, name, restapi=None, ctl=None, parameters=None):
+    def write(self, name, restapi=None, ctl=None, parameters=None, tags=None):
         """The configuration of a member."""
         member = self.members[name]
         parameters = dict({
@@ -111,7 +111,7 @@ class Patroni:
                     "bin_dir": self._binaries, "use_unix_socket": True, "parameters": parameters,
                     "pg_hba": ["local all all peer", "host replication replicator 127.0.0.1/32 trust", "host all all 127.0.0.1/32 trust"],
                     "authentication": {"superuser": {"username": "postgres"}, "replication": {"username": "replicator"}}},
-                "tags": {}, "ctl": ctl or {},
+                "tags": tags or {}, "ctl": ctl or {},
             }, file, sort_keys=False)
         shutil.chown(member.configuration, OWNER, OWNER)
 

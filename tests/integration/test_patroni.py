@@ -109,6 +109,15 @@ def test_all_are_restarted(patroni, fleet):
 def test_switchover(patroni, fleet):
     """Without tasks of the user, to a standby that this rolling restart has warmed; a cluster ends with one more timeline."""
     leader, started = patroni.leader(), fleet.started()
+    first = next(name for name in NAMES if name != leader)
+    for tags in ({"nofailover": True}, {}):
+        patroni.write(first, tags=tags)
+        assert patroni.members[first].ask("POST", "/reload")[0] == 202
+        wait_until(lambda tags=tags: next(one.get("tags") or {} for one in patroni.cluster()["members"] if one["name"] == first) == tags)
+        if tags:
+            output, status = restart(fleet, patroni, cache_restart_primary="switchover")
+            assert status != 0 and fleet.started() == started, output
+            says(output, "The candidate %s has the tag nofailover: remove it, or set another cache_restart_candidate. Nothing was restarted." % first)
     before = patroni.starts(leader)
     output, status = restart(fleet, patroni, "--check", cache_restart_primary="switchover")
     assert status == 0, output
