@@ -77,8 +77,23 @@ class Beside:
 
 
 def stable(patroni):
-    """One leader, whom the others follow."""
-    wait_until(lambda: patroni.leader() and len(patroni.timelines()) == 1 and set(patroni.states().values()) <= {"running", "streaming"})
+    """One leader, whom the others follow; whoever no longer can is made anew, as an operator would do it."""
+    def receives(name):
+        return patroni.members[name].cluster.sql("SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'") == "1"
+
+    def follow():
+        return len(patroni.timelines()) == 1 and set(patroni.states().values()) <= {"running", "streaming"} and all(
+            receives(name) for name in NAMES if name != patroni.leader())
+
+    wait_until(patroni.leader)
+    try:
+        wait_until(follow, seconds=60)
+    except AssertionError:
+        for name in NAMES:
+            if name != patroni.leader() and not (patroni.states()[name] in ("running", "streaming") and receives(name)):
+                status, text = patroni.members[name].ask("POST", "/reinitialize", {"force": True})
+                print("reinit of %s: %d %s" % (name, status, text))
+        wait_until(follow)
 
 
 def switched_over(patroni, leader, candidate):
