@@ -129,7 +129,7 @@ def test_replication_goes_on(name):
 @thorough
 def test_patroni_is_refused_before_anything_is_changed():
     assert status("patroni") != 0
-    assert "Patroni runs on roll-3, and may treat a restart as a failure" in " ".join(log("patroni").split())
+    assert "Patroni keeps PostgreSQL on roll-3 running, and may treat a restart as a failure" in " ".join(log("patroni").split())
     assert {row.group(2) for row in rows("patroni").values()} == {"-", "failed"}
 
 
