@@ -288,8 +288,7 @@ def test_switchover(fleet, machine, cluster):
 @thorough
 @pytest.mark.parametrize("first, said, intent", [
     ("""
-  ansible.builtin.command: 'true'
-  changed_when: true
+  ansible.builtin.ping:
   vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 1}
 """, "fatal: [db1]: UNREACHABLE!", "stopping"),
     ("""
