@@ -278,7 +278,7 @@ def test_an_interrupted_run(fleet, cluster, tmp_path, ended, stopped):
     if stopped:  # which a task file of the user's may leave behind
         cluster.stop()
         own = ["-e", "pgfleet_service_manager=%s" % service(tmp_path, cluster)]
-    output, status = fleet.command("pgfleet.cache.cold_test", "-e", "cache_cold_test_repeat=1", *own)
+    output, status = fleet.command("pgfleet.cache.cold_test", "-e", "cache_cold_test_repeat=1", "-e", "cache_cold_test_states=both_warm", *own)
     assert status == 0, output
     as_before(cluster, before)
     assert record(tmp_path)["pending"] == {} and not (tmp_path / "state" / "db1.lease").exists()

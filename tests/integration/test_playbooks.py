@@ -87,11 +87,11 @@ def unreachable(name, since):
 
 @pytest.mark.parametrize("playbook", ["install", "snapshot", "warmup", pytest.param("cold_test", marks=thorough)])
 def test_all_variables_as_text(fleet, cluster, playbook):
-    """Checked, run, and run again; on the oldest ansible-core that is supported, where there is an environment of it."""
+    """Checked and run; on the oldest ansible-core that is supported, where there is an environment of it."""
     path = {"PATH": OLDEST + "/bin:" + os.environ["PATH"]}
     cluster.sql("CREATE DATABASE text")
     try:
-        for more in (["--check"], [], []):
+        for more in (["--check"], []):
             output, status = fleet.command(
                 "pgfleet.cache." + playbook, "--limit", "one", *as_text(playbook), *more, **path
             )
@@ -99,7 +99,7 @@ def test_all_variables_as_text(fleet, cluster, playbook):
             assert "Traceback" not in output and "Unexpected Exception" not in output
     finally:
         cluster.sql("DROP DATABASE text WITH (FORCE)")
-    assert [(one["playbook"], list(one["hosts"]), one["counts"]) for one in results(fleet)] == [(playbook, ["one"], {"done": 1})] * 2
+    assert [(one["playbook"], list(one["hosts"]), one["counts"]) for one in results(fleet)] == [(playbook, ["one"], {"done": 1})]
 
 
 @quick

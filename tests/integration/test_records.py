@@ -123,7 +123,8 @@ def test_what_another_run_has_ended_is_not_begun_again(fleet, tmp_path):
     assert fleet.kept("db2") == ended, output
 
 
-@pytest.mark.parametrize("way", ["a new one", pytest.param("the same one", marks=thorough), pytest.param("too old", marks=thorough)])
+@thorough
+@pytest.mark.parametrize("way", ["a new one", "the same one", "too old"])
 def test_what_is_owed_outlives_the_roll(fleet, clusters, failed, way):
     """The gate is measured against the first snapshot; none is taken of the cold cache."""
     taken = clusters["db2"].sql(GENERATIONS)
