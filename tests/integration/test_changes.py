@@ -203,6 +203,7 @@ def test_snapshots_by_age(cluster, as_postgres, login):
     assert both(warm=[], state="absent", keep=0)["removed"] == ["aged@%d" % (first + 3)]
 
 
+@thorough
 def test_snapshots_of_a_pattern(cluster, four_runs):
     cluster.sql("SELECT residency_drop_snapshot(name) FROM (SELECT DISTINCT name FROM residency_snapshots()) AS s")
     for name in ("nightly-1", "nightly-2", "nightly-3", "weekly"):
@@ -353,6 +354,7 @@ def test_check_mode_before_the_extension_is_installed(cluster, as_postgres, logi
     ]
 
 
+@thorough
 def test_extension_of_a_database(cluster, four_runs):
     """Created, moved and dropped; on another database than the one whose host is compared."""
     cluster.sql("CREATE DATABASE made")
@@ -372,6 +374,7 @@ def test_extension_of_a_database(cluster, four_runs):
         cluster.sql("DROP DATABASE made")
 
 
+@thorough
 def test_a_preloaded_library(cluster, four_runs):
     """Of a server that has not loaded it: what its next start would do, and no longer does."""
     create = four_runs("server_preload", (True, True, False, False), parameters={"autosave": "1min"})
@@ -385,6 +388,7 @@ def test_a_query_changes_nothing(cluster, four_runs):
         assert (result["query_result"], result["queries"]) == ([{"one": 1}], ["CHECKPOINT"])
 
 
+@thorough
 def test_a_measured_query_changes_nothing(cluster, four_runs):
     results = four_runs("query_io", (False,) * 4, query="SELECT count(*) FROM passenger")
     assert [bool(one["runs"]) for one in results] == [True] * 4

@@ -129,7 +129,7 @@ QUERIES = {
 
 @quick
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", heart(QUERIES, {"alone", "parallel"}.__contains__))
+@pytest.mark.parametrize("name", heart(QUERIES, {"parallel"}.__contains__))
 def test_exact_is_what_the_device_delivered(disk, measured, name, method):
     query, settings, relation = QUERIES[name]
     for _attempt in range(3):
@@ -152,7 +152,7 @@ def test_exact_is_what_the_device_delivered(disk, measured, name, method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("settings", [ALONE, TOGETHER], ids=["alone", "parallel"])
+@pytest.mark.parametrize("settings", [pytest.param(ALONE, marks=thorough), TOGETHER], ids=["alone", "parallel"])
 def test_a_session_that_comes_and_goes(disk, measured, settings, method):
     """In no sample of the server's processes: before, it was not there, and afterwards it is gone."""
     cold(disk, method)

@@ -133,6 +133,7 @@ def test_a_pgio_conf(fleet, driven, tmp_path):
     result(fleet)
 
 
+@thorough
 def test_wrong_variables(fleet):
     for variable, message in (
         ("cache_io_workload_scale=1P", "scale is '1P': it must be a number of blocks of 8 kB"),

@@ -85,7 +85,7 @@ def unreachable(name, since):
     return ["-e", json.dumps({"ansible_connection": connection, "ansible_port": 1, "ansible_host": "127.0.0.1"})]
 
 
-@pytest.mark.parametrize("playbook", ["install", "snapshot", "warmup", pytest.param("cold_test", marks=thorough)])
+@pytest.mark.parametrize("playbook", heart(["install", "snapshot", "warmup", "cold_test"], {"snapshot", "warmup"}.__contains__))
 def test_all_variables_as_text(fleet, cluster, playbook):
     """Checked and run; on the oldest ansible-core that is supported, where there is an environment of it."""
     path = {"PATH": OLDEST + "/bin:" + os.environ["PATH"]}

@@ -232,7 +232,7 @@ def test_haproxy(one, begin, tmp_path):
         proxy.stop()
 
 
-@pytest.mark.parametrize("path", [OLDEST + "/bin:", ""], ids=["oldest", "newest"])
+@pytest.mark.parametrize("path", [OLDEST + "/bin:", pytest.param("", marks=thorough)], ids=["oldest", "newest"])
 def test_the_role_without_its_units(one, ansible, path):
     """What it would do, and that there is nothing to remove; with the oldest Ansible too. With systemd, the scenario default runs it."""
     ansible.set_hosts({"db1": {}}, pgfleet_login_port=one.port, pgfleet_login_unix_socket=one.socket)

@@ -49,7 +49,7 @@ def nothing_is_left(cluster):
 
 
 @quick
-@pytest.mark.parametrize("dependents", [False, True], ids=["table", "with TOAST and an index"])
+@pytest.mark.parametrize("dependents", [pytest.param(False, marks=thorough), True], ids=["table", "with TOAST and an index"])
 def test_four_runs(cluster, as_postgres, login, dependents):
     """What each statement did is what EXPLAIN counted, so that an iteration that measured something else is an error."""
     check, real, again, last = well(as_postgres(*four(COST, dependents=dependents, **SMALL, **login)))

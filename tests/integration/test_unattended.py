@@ -262,6 +262,7 @@ def test_a_pending_restore_beside_that_of_the_start(plain, preload, ansible, var
     assert status != 0 and re.search(r"Restore job \d+ is running on db1: wait until it ends", output), output
 
 
+@thorough
 def test_the_playbook(plain, ansible, variables):
     """Hosts that have to be restarted are named; the role restarts one if asked, by cache_restart, and verifies it."""
     ansible.set_hosts({"db1": {}}, **variables)

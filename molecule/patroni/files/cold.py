@@ -20,7 +20,7 @@ import page_cache
 
 def touch(data):
     for path in glob.glob(data + "/base/*/*"):
-        with suppress(OSError):
+        with suppress(OSError):  # dropped meanwhile
             if os.path.getsize(path) >= 1 << 20:
                 _pages, resident, _reclaimed = page_cache.runs(path)
                 with open(path, "rb", buffering=0) as file:
