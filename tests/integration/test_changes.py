@@ -302,20 +302,12 @@ def test_evict_with_the_server_stopped(cluster, as_postgres):
         cluster.start()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"subset": ["databases", "relations", "snapshots", "jobs"]},
-        {"subset": ["segments"]},
-        {"subset": ["capabilities"]},
-        {"subset": ["buffers"], "relation": '"Boarding Pass"'},
-        {"snapshot": "seen", "min_residency": 0, "wait": True},
-    ],
-    ids=lambda arguments: "+".join(arguments.get("subset", ["wait"])),
-)
-def test_info_changes_nothing(cluster, four_runs, arguments):
+def test_info_changes_nothing(cluster, four_runs):
     cluster.sql("SELECT FROM residency_snapshot('seen', 1)")
-    four_runs("residency_info", (False, False, False, False), **arguments)
+    four_runs(
+        "residency_info", (False,) * 4, subset=["capabilities", "databases", "relations", "segments", "buffers", "snapshots", "jobs"],
+        relation='"Boarding Pass"', snapshot="seen", min_residency=0, wait=True,
+    )
 
 
 def test_capabilities_are_this_host(cluster, as_postgres, login):

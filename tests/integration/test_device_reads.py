@@ -151,8 +151,9 @@ def test_exact_is_what_the_device_delivered(disk, measured, name, method):
     assert bool([one for one in found["remarks"] if "to temporary files" in one]) == spills
 
 
+@thorough
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("settings", [pytest.param(ALONE, marks=thorough), TOGETHER], ids=["alone", "parallel"])
+@pytest.mark.parametrize("settings", [ALONE, TOGETHER], ids=["alone", "parallel"])
 def test_a_session_that_comes_and_goes(disk, measured, settings, method):
     """In no sample of the server's processes: before, it was not there, and afterwards it is gone."""
     cold(disk, method)

@@ -330,6 +330,7 @@ def test_what_others_have_put_there_stays(empty, as_postgres, login):
     assert tables(empty) == ["mine"]
 
 
+@thorough
 def test_a_standby_reads(empty, machine, as_postgres, login):
     """And neither loads nor updates."""
     well(as_postgres(task(LOAD, **SMALL, **login)))

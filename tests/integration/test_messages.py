@@ -337,6 +337,7 @@ def test_one_job_at_a_time(foreign, as_postgres, login, cluster):
     cluster.sql("SELECT residency_cancel(1)")
 
 
+@thorough
 def test_another_part_of_the_same_snapshot(foreign, as_postgres, login, cluster):
     """Never is somebody else's job called what was asked for."""
     for relation in ("passenger", '"Boarding Pass"'):

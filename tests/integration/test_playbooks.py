@@ -255,6 +255,7 @@ def table(output):
     return {line.split()[0]: line for line in output.split("PLAY RECAP")[0].splitlines() if re.match("(%s) " % "|".join(HOSTS), line)}
 
 
+@thorough
 def test_a_snapshot_that_is_too_old(fleet, cluster):
     """Refused in check mode too, and before anything is loaded."""
     jobs = "SELECT count(*), max(job) FROM residency_jobs"

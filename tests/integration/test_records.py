@@ -429,7 +429,7 @@ def test_no_connection_is_left(fleet, clusters):
     # Each a process of its own, which waits for a statement: pgbench gives all its connections up when it gets one too few.
     waiting = [
         subprocess.Popen(psql, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user="postgres", cwd="/")
-        for dummy in range(int(clients) + 1)
+        for dummy in range(int(clients) + 10)  # more than one is refused while that below has a connection
     ]
     try:
         wait_for(lambda: "too many" in run(*asked, user="postgres", check=False))

@@ -18,7 +18,7 @@ import subprocess
 import time
 
 import pytest
-from cluster import LONG, LOOSE, heart, thorough
+from cluster import LONG, LOOSE, heart, quick, thorough
 from conftest import TABLES
 from playbook import banners
 from test_playbooks import OLDEST, as_text
@@ -152,6 +152,8 @@ def test_a_state_directory_that_is_a_file(fleet, clusters):
     assert "{source}" not in output.split("TASK [Write the report]")[1], output
 
 
+@quick
+@thorough
 def test_all_are_restarted_and_warm(fleet, clusters):
     for one in clusters.values():
         warm(one)
@@ -190,6 +192,7 @@ def test_a_failed_gate_and_its_resume(fleet, clusters):
 
     output, status = fleet.run()
     assert status == 0, output
+    assert "All hosts are restarted: the rolling restart is finished." in output
     assert is_restored(clusters["db2"], fleet.kept("db2"))
     after = fleet.started()
     assert after["db2"] == between["db2"] and after["db3"] == between["db3"] and after["db1"] != between["db1"]
@@ -371,9 +374,11 @@ REFUSED = [
     ({"cache_restart_primary": "switchover"},
      "cache_restart_primary is switchover: set cache_restart_switchover_tasks to the task file that makes cache_restart_candidate the primary."),
     ({"pgfleet_service_manager": "/nowhere/restart.yml"},
-     "Task file /nowhere/restart.yml does not exist on the controller: correct pgfleet_service_manager, or use pg_ctlcluster or systemd."),
+     "Task file /nowhere/restart.yml does not exist on the controller: correct pgfleet_service_manager, or use patroni or pg_ctlcluster or"
+     " systemd."),
     ({"cache_restart_traffic": ["/nowhere/traffic.yml"]},
-     "Task file /nowhere/traffic.yml does not exist on the controller: correct cache_restart_traffic, or use haproxy or pgbouncer."),
+     "Task file /nowhere/traffic.yml does not exist on the controller: correct cache_restart_traffic, or use haproxy or patroni or"
+     " pgbouncer."),
     ({"pgfleet_service_manager": "systemd"},
      "systemd's unit * does not run this server, which is process *: set pgfleet_service_name to the right unit, or pgfleet_service_manager to"
      " what starts it."),
