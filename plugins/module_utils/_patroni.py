@@ -27,7 +27,7 @@ Answer = Dict[str, Any]
 
 def empty_result() -> Answer:
     """The keys of every result, also of one that fails."""
-    return {"changed": False, "member": None, "role": None, "url": None, "version": None, "unit": None}
+    return {"changed": False, "member": None, "role": None, "url": None, "version": None, "unit": None, "refused": False}
 
 
 def manage(
@@ -41,17 +41,17 @@ def manage(
         version=str((status.get("patroni") or {}).get("version") or ""), unit=_patroni_node.unit(node))
     role = role or result["role"]
     why = obstacle(node.name, status, cluster, role, reboots)
-    if candidate:
+    if candidate or state == "switched_over":
         why = why or (cannot_lead if state == "switched_over" else never_leads)(candidate, cluster)
     if why:
-        raise ResidencyError("%s Nothing was restarted." % why, result)
+        raise ResidencyError("%s Nothing was restarted." % why, dict(result, refused=True))
     if state == "checked":
         _check_access(node)
         return result
     if state == "restarted" and not check_mode:
-        _restart(node, str(status["role"]), timeout)
+        _restart(node, str(status["role"]), timeout, result)
     elif not check_mode:
-        _switch_over(node, candidate)
+        _switch_over(node, candidate, result)
     return dict(result, changed=True)
 
 
@@ -95,7 +95,11 @@ def never_leads(candidate: str, cluster: Answer) -> str:
 
 
 def cannot_lead(candidate: str, cluster: Answer) -> str:
-    """Why Patroni would not promote this member now; empty if it would."""
+    """Why Patroni would not promote this member now; empty if it would. Without a name, it would promote whom it likes."""
+    if not candidate:
+        return (
+            "The candidate streams no WAL from the primary now, so that its name in Patroni is unknown: see patronictl list, and run the playbook again,"
+            " or set another cache_restart_candidate.")
     members: List[Mapping[str, Any]] = cluster.get("members") or []
     found = next((one for one in members if one.get("name") == candidate), {})
     synchronous = [str(one.get("name")) for one in members if one.get("role") == "sync_standby"]
@@ -107,16 +111,16 @@ def cannot_lead(candidate: str, cluster: Answer) -> str:
     return never_leads(candidate, cluster)
 
 
-def _switch_over(node: Node, candidate: str) -> None:
+def _switch_over(node: Node, candidate: str, result: Answer) -> None:
     status, text = node.ask("POST", "/switchover", {"leader": node.name, "candidate": candidate}, _STOP)
-    _raise(not_switched_over(node.name, candidate, status, text))
+    _raise(not_switched_over(node.name, candidate, status, text), dict(result, refused=is_refused(status, text)))
 
 
 def not_switched_over(name: str, candidate: str, status: int, text: str) -> str:
     """Why a switchover was not done, by the answer to it; empty if it was."""
     said = printable(text.strip(), 200)
     if status == 200 and "instead of" in text:
-        return "Patroni promoted another standby than %s (%s). %s was not restarted: run the playbook again." % (candidate, said, name)
+        return "Patroni promoted another standby than %s (%s), and %s is its standby: run the playbook again." % (candidate, said, name)
     if status == 200:
         return ""
     if status == 503 and "unknown" in text:
@@ -124,22 +128,27 @@ def not_switched_over(name: str, candidate: str, status: int, text: str) -> str:
     return "Patroni did not switch over from %s to %s (%d, %s): see its log, and run the playbook again." % (name, candidate, status, said)
 
 
+def is_refused(status: int, text: str) -> bool:
+    """Whether Patroni does nothing after this answer to a switchover or a restart, now or later."""
+    return status in (400, 409, 412) or (status == 503 and ("Switchover failed" in text or "conditions are not satisfied" in text))
+
+
 def _check_access(node: Node) -> None:
     """Whether this user may restart: asked with a request that no member can fulfil."""
     node.ask("POST", "/restart", {"role": "none"})
 
 
-def _restart(node: Node, role: str, timeout: int) -> None:
+def _restart(node: Node, role: str, timeout: int, result: Answer) -> None:
     # With the role, as Patroni itself has just called it: after a failover meanwhile it is refused. 3.0.2 takes `primary` for another one than `master`.
     # A timeout would replace the primary_start_timeout of the cluster, after which a leader is demoted: only a standby gets one.
     body = {"role": role} if role in _PRIMARY else {"role": role, "timeout": timeout}
     status, text = node.ask("POST", "/restart", body, timeout + _STOP)
-    _raise(not_restarted(node.name, role, status, text))
+    _raise(not_restarted(node.name, role, status, text), dict(result, refused=is_refused(status, text)))
 
 
-def _raise(why: str) -> None:
+def _raise(why: str, result: Answer) -> None:
     if why:
-        raise ResidencyError(why)
+        raise ResidencyError(why, result)
 
 
 def not_restarted(name: str, role: str, status: int, text: str) -> str:

@@ -200,7 +200,7 @@ def reason(error: Exception) -> str:
     """Without the text of a configuration, in which a password may stand."""
     mark = getattr(error, "problem_mark", None)
     if mark is not None:
-        return "line %d: %s" % (mark.line + 1, getattr(error, "problem", ""))
+        return "line %d: %s" % (mark.line + 1, str(getattr(error, "problem", "")).partition(" '")[0])  # what it quotes is from the file
     return str(getattr(error, "strerror", None) or "it is no YAML mapping")
 
 

@@ -194,11 +194,21 @@ def _replace(path: str, text: str) -> None:
                 os.unlink(name)
                 raise
     except PermissionError:
-        with open(path, "r+", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.truncate()
-            file.flush()
-            os.fsync(file.fileno())
+        before = _text(path)
+        try:
+            _overwrite(path, text)
+        except OSError:
+            _overwrite(path, before)  # for which there is room
+            raise
+
+
+def _overwrite(path: str, text: str) -> None:
+    left = text.encode("utf-8")
+    with open(path, "r+b", buffering=0) as file:
+        while left:
+            left = left[file.write(left):]
+        file.truncate()
+        os.fsync(file.fileno())
 
 
 def sessions_left(session: Session, timeout: int, changed: bool) -> int:

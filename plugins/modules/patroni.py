@@ -90,6 +90,11 @@ url:
   returned: always
   type: str
   sample: http://10.0.0.1:8008
+refused:
+  description: Of one that failed, whether Patroni has refused or was not asked, so that it does nothing later either.
+  returned: always
+  type: bool
+  sample: false
 unit:
   description: The systemd unit that runs Patroni. V(null) if none does.
   returned: always

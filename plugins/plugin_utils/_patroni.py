@@ -15,15 +15,20 @@ def patroni(answer: Mapping[str, Any], places: Sequence[Mapping[str, Any]], prim
     if primary or answer.get("out") is None:
         return []
     others = list(map(str, answer.get("others") or []))
-    return [dict(place, out=bool(answer["out"]), others=others, problem=str(answer.get("problem") or "")) for place in places]
+    return [
+        dict(place, member=str(answer.get("member")), out=bool(answer["out"]), others=others, problem=str(answer.get("problem") or "")) for place in places]
 
 
-def patroni_unfit(seen: Sequence[Mapping[str, Any]], begun: bool, alone: bool) -> str:
-    """The reason why a host cannot be taken out of traffic; once a rolling restart has ``begun``, those that it has out come back before."""
+def patroni_unfit(seen: Sequence[Mapping[str, Any]], begun: bool, alone: bool, batch: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The reason why a host cannot be taken out of traffic; once a rolling restart has ``begun``, those that it has out come back before.
+
+    ``batch`` has what was seen of the hosts that leave at the same time: none of them serves meanwhile.
+    """
+    leaving = {str(place["member"]) for one in batch for place in one.get("patroni") or []}
     problem = next((place["problem"] for place in seen if place["problem"]), "")
     if problem:
         return problem
-    if all(begun or alone or place["out"] or place["others"] for place in seen):
+    if all(begun or alone or place["out"] or not leaving.issuperset(place["others"]) for place in seen):
         return ""
     return (
         "No other standby is in the traffic that Patroni's /replica sends: it was neither taken out nor restarted. Bring the others back first (patronictl"

@@ -25,7 +25,7 @@ from cuts import PLUGINS
 from patroni import RELEASES, begun
 from proxies import wait_until
 from test_patroni import restart, texts
-from test_rolling_restart import NAMES, fresh, row
+from test_rolling_restart import NAMES, fresh, is_restored, row, warm
 
 # The step of a host before which it happens: the first standby, or the primary
 STEPS = [
@@ -84,6 +84,17 @@ class Beside:
         self._socket.close()
 
 
+def beside(fleet, patroni, host, step, action, **variables):
+    """Output and status of a run, beside which that was done."""
+    meanwhile = Beside(fleet.directory, action)
+    try:
+        output, status = restart(fleet, patroni, environment=meanwhile.environment(host, step), **variables)
+    finally:
+        meanwhile.stop()
+    assert meanwhile.done, output
+    return output, status
+
+
 def stable(patroni):
     """One leader, whom the others follow; whoever no longer can is made anew, as an operator would do it."""
     def receives(name):
@@ -138,13 +149,7 @@ def tried(fleet, patroni, role, step, variables, crash):
         starts.update({name: patroni.starts(name) for name in NAMES})
         happened.append(patroni.leader())
 
-    beside = Beside(fleet.directory, fail_over)
-    try:
-        output, first = restart(
-            fleet, patroni, environment=beside.environment(standbys[0] if role == "standby" else leader, step), cache_restart_timeout=30, **variables)
-    finally:
-        beside.stop()
-    assert beside.done, output
+    output, first = beside(fleet, patroni, standbys[0] if role == "standby" else leader, step, fail_over, cache_restart_timeout=30, **variables)
     led = happened[-1]
     # whoever leads since then was not restarted by this run
     again = patroni.starts(led) - starts[led]
@@ -183,3 +188,49 @@ def test_switched_over(fleet, patroni, role, step, variables):
 @pytest.mark.parametrize("role, step, variables", chosen(CRASHES))
 def test_primary_died(fleet, patroni, role, step, variables):
     tried(fleet, patroni, role, step, variables, crash=True)
+
+
+@thorough
+def test_a_switchover_that_comes_after_its_answer(fleet, patroni):
+    """Patroni waits 20 s for its result. The restore stays pending: the next run neither saves the cold caches nor restarts the host again."""
+    stable(patroni)
+    leader = patroni.leader()
+    one = patroni.members[leader].cluster
+    warm(one)
+
+    def hold_the_checkpoint():
+        pid = one.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
+        run("kill", "-STOP", pid)
+        threading.Timer(40, run, ("kill", "-CONT", pid)).start()
+
+    output, status = beside(fleet, patroni, leader, "Switch over (Patroni)", hold_the_checkpoint, cache_restart_primary="switchover")
+    assert status != 0 and "Patroni does not know whether it has switched over to " in output, output
+    wait_until(lambda: patroni.leader() not in (None, leader))
+    stable(patroni)
+    kept, starts = fleet.kept(leader), patroni.starts(leader)
+    assert kept["pending"]["snapshot"].startswith("restart@"), kept
+    output, status = restart(fleet, patroni, cache_restart_primary="switchover")
+    assert status == 0 and patroni.starts(leader) == starts, output
+    assert is_restored(one, kept["pending"]) and fleet.kept(leader)["pending"] == {}, output
+
+
+@thorough
+def test_a_restart_that_is_refused(fleet, patroni):
+    """Somebody pauses the cluster right before it: the standby is back in traffic at once, and the next run restarts it."""
+    stable(patroni)
+    before, standby = texts(patroni), next(name for name in NAMES if name != patroni.leader())
+    starts = patroni.starts(standby)
+
+    def pause():
+        patroni.configure(pause=True)
+        wait_until(lambda: patroni.cluster().get("pause"))
+
+    try:
+        output, status = beside(fleet, patroni, standby, "Restart PostgreSQL (Patroni)", pause, cache_restart_only=[standby])
+    finally:
+        patroni.configure(pause=None)
+        wait_until(lambda: not patroni.cluster().get("pause"))
+    assert status != 0 and "is paused: somebody works on it" in row(output, standby), output
+    assert patroni.starts(standby) == starts and texts(patroni) == before and not fleet.kept(standby).get("out"), output
+    output, status = restart(fleet, patroni, cache_restart_only=[standby])
+    assert status == 0 and patroni.starts(standby) == starts + 1, output

@@ -53,6 +53,8 @@ def test_obstacle(more, begins):
     ("db2", [MEMBERS[0], dict(MEMBERS[1], tags={"nofailover": True})], "The candidate db2 has the tag nofailover"),
     ("db2", [*MEMBERS, {"name": "db3", "role": "sync_standby", "state": "streaming"}], "The cluster is synchronous, and only db3 may take over"),
     ("db3", [*MEMBERS, {"name": "db3", "role": "sync_standby", "state": "streaming"}], ""),
+    # Patroni would choose
+    ("", MEMBERS, "The candidate streams no WAL from the primary now, so that its name in Patroni is unknown"),
 ])
 def test_cannot_lead(candidate, members, begins):
     said = _patroni.cannot_lead(candidate, {"members": members})
@@ -85,6 +87,17 @@ def test_not_restarted(status, text, begins):
     assert said.startswith(begins) and bool(said) is bool(begins), said
 
 
+@pytest.mark.parametrize("status, text, refused", [
+    (400, "Switchover could be performed only to a specific candidate", True), (409, "Another restart is already scheduled", True),
+    (412, "leader name does not match", True), (503, "Switchover failed", True), (503, "restart conditions are not satisfied", True),
+    # something happens, or may still happen
+    (200, 'Switched over to "db3" instead of "db2"', False), (503, "Switchover status unknown", False), (503, "restart failed", False),
+    (503, "reinitialize already in progress", False), (500, "", False),
+])
+def test_is_refused(status, text, refused):
+    assert _patroni.is_refused(status, text) is refused
+
+
 @pytest.mark.parametrize("role, wanted", [("master", None), ("primary", None), ("replica", 7)])
 def test_a_leader_keeps_its_own_limit(role, wanted):
     """A timeout would replace the time after which Patroni fails over."""
@@ -95,7 +108,7 @@ def test_a_leader_keeps_its_own_limit(role, wanted):
             asked.append(body)
             return 200, ""
 
-    _patroni._restart(Api("db1", "", "", {}), role, 7)
+    _patroni._restart(Api("db1", "", "", {}), role, 7, {})
     assert [(one["role"], one.get("timeout")) for one in asked] == [(role, wanted)]
 
 
@@ -156,8 +169,9 @@ def test_no_configuration(tmp_path, text):
         _patroni_node._settings("p.yml", str(tmp_path), {})
 
 
-def test_no_secret_in_a_message(tmp_path):
-    (tmp_path / "p.yml").write_text("restapi:\n  authentication: {password: @S3cr3t}\n")
+@pytest.mark.parametrize("password", ["@S3cr3t", "*S3cr3t", "!S3cr3t x"])
+def test_no_secret_in_a_message(tmp_path, password):
+    (tmp_path / "p.yml").write_text("restapi:\n  authentication: {password: %s}\n" % password)
     with pytest.raises(ResidencyError, match="line 2: ") as caught:
         _patroni_node._settings("p.yml", str(tmp_path), {})
     assert "S3cr3t" not in str(caught.value)

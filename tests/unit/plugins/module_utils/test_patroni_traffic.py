@@ -8,6 +8,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import tempfile
 
 import pytest
 import yaml
@@ -67,6 +69,31 @@ def test_a_file_keeps_its_mode(tmp_path):
 def test_what_cannot_be_written_is_said(tmp_path):
     with pytest.raises(ResidencyError, match=r"The tag noloadbalance cannot be set in .*: No such file or directory. It has to be a file of the user"):
         _patroni_traffic._write(node(tmp_path / "none.yml"), True)
+
+
+def test_without_room_it_is_as_it_was():
+    """Written in place, since its user may make no file beside it. A limit of its size stands for the full disk."""
+    text = "tags:\n  nofailover: false\n" + REST
+    root, limits = os.geteuid() == 0, resource.getrlimit(resource.RLIMIT_FSIZE)
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "p.yml")
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(directory, 0o555)
+        if root:
+            os.chown(path, 65534, 65534)
+            os.seteuid(65534)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (len(text) + 10, limits[1]))
+            with pytest.raises(ResidencyError, match=r"cannot be set in .*: File too large"):
+                _patroni_traffic._write(node(path), True)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            if root:
+                os.seteuid(0)
+            os.chmod(directory, 0o700)
+        with open(path) as file:
+            assert file.read() == text
 
 
 def test_a_link_stays_one(tmp_path):

@@ -20,8 +20,8 @@ def test_a_host_is_its_own_place():
 
 
 @pytest.mark.parametrize("answer, primary, seen", [
-    ({"out": False, "others": ["db3"]}, False, [dict(PLACES[0], out=False, others=["db3"], problem="")]),
-    ({"out": True, "others": []}, False, [dict(PLACES[0], out=True, others=[], problem="")]),
+    ({"member": "m2", "out": False, "others": ["m3"]}, False, [dict(PLACES[0], member="m2", out=False, others=["m3"], problem="")]),
+    ({"member": "m2", "out": True, "others": []}, False, [dict(PLACES[0], member="m2", out=True, others=[], problem="")]),
     ({"out": None}, False, []), ({"out": False}, True, []),
 ])
 def test_seen(answer, primary, seen):
@@ -35,6 +35,14 @@ def test_seen(answer, primary, seen):
 def test_unfit(out, others, begun, alone, fits):
     assert (_patroni.patroni_unfit([{"out": out, "others": others, "problem": ""}], begun, alone) == "") is fits
     assert _patroni.patroni_unfit([{"out": out, "others": others, "problem": "no"}], begun, alone) == "no"
+
+
+@pytest.mark.parametrize("others, fits", [(["m3"], False), (["m3", "m4"], True)])
+def test_those_that_leave_at_the_same_time_do_not_serve(others, fits):
+    """Nor does a standby with the tag of its user, which is in no answer's others."""
+    seen = [[{"member": name, "out": False, "others": [one for one in ("m2", *others) if one != name], "problem": ""}] for name in ("m2", "m3")]
+    batch = [{"patroni": one} for one in seen] + [{}, {"patroni": []}]
+    assert [_patroni.patroni_unfit(one, False, False, batch) == "" for one in seen] == [fits, fits]
 
 
 def test_cut():
