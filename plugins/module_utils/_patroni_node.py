@@ -112,12 +112,16 @@ class Node:
         if not self.url.startswith("https:"):
             return http.client.HTTPConnection(self.address, timeout=seconds)
         restapi, ctl = _part(self.settings, "restapi"), _part(self.settings, "ctl")
-        context = ssl.create_default_context(cafile=ctl.get("cacert") or restapi.get("cafile"))
+        own = ctl if ctl.get("certfile") else restapi
+        try:
+            context = ssl.create_default_context(cafile=ctl.get("cacert") or restapi.get("cafile"))
+            context.load_cert_chain(own["certfile"], own.get("keyfile"), own.get("keyfile_password"))
+        except (FileNotFoundError, PermissionError) as error:  # neither has the path
+            raise ResidencyError("The certificates and keys that ctl and restapi name in %s cannot be read by this user: %s." % (
+                self.configuration, error.strerror)) from None
         if str(ctl.get("insecure")).lower() in ("true", "on", "yes", "1"):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        own = ctl if ctl.get("certfile") else restapi
-        context.load_cert_chain(own["certfile"], own.get("keyfile"), own.get("keyfile_password"))
         return http.client.HTTPSConnection(self.address, timeout=seconds, context=context)
 
 

@@ -51,9 +51,11 @@ def manage(data_directory: str, state: str, check_mode: bool) -> Answer:
     tagged_now = bool((node.read("/patroni").get("tags") or {}).get(TAG))
     ours = _is_ours(node)
     users = bool(_tags(node.settings).get(TAG)) and not ours
-    result = dict(empty_result(), member=node.name, others=others(node.name, node.read("/cluster")), out=None if users else tagged_now or ours)
+    result = dict(empty_result(), member=node.name, others=others(node.name, node.read("/cluster")), out=None if users and tagged_now else tagged_now or ours)
+    if users and not tagged_now:
+        result["problem"] = "The tag %s in %s is not loaded yet: reload Patroni (patronictl reload), or remove it." % (TAG, node.configuration)
     if users or state == "seen":
-        return dict(result, problem="" if users or ours else _problem(node))
+        return result if users or ours else dict(result, problem=_problem(node))
     out = state == "out"
     if (ours, tagged_now) != (out, out):
         result["changed"] = True

@@ -77,8 +77,8 @@ class Way(NamedTuple):
     places: List[Place]
 
 
-def ways(variables: Mapping[str, Any], host: str, moment: str = "") -> List[Dict[str, Any]]:
-    """The ways in cache_restart_traffic, in its order: those of a moment, or all.
+def ways(variables: Mapping[str, Any], host: str, moment: str = "", standbys_only: bool = False) -> List[Dict[str, Any]]:
+    """The ways in cache_restart_traffic, in its order: those of a moment, or all; or those that send clients to standbys only.
 
     The places of a kind are in the variable cache_restart_<kind>; what an entry does not say is as ``place`` of its adapter.json has it.
     """
@@ -91,7 +91,7 @@ def ways(variables: Mapping[str, Any], host: str, moment: str = "") -> List[Dict
             places = [dict(defaults, **dict(entry, kind=kind)) for entry in entries]
         else:
             known, places = {"moment": AWAY}, [{"kind": kind, "host": host}]
-        if places and moment in ("", known["moment"]):
+        if places and moment in ("", known["moment"]) and known.get("standbys_only", False) >= standbys_only:
             found.append(Way(kind, known["moment"], places)._asdict())
     return found
 

@@ -10,31 +10,30 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Sequence
 
 
-def patroni(answer: Mapping[str, Any], places: Sequence[Mapping[str, Any]], primary: bool) -> List[Dict[str, Any]]:
-    """The state of the host. None for a primary, to which /replica sends nobody, nor for a host that has the tag by its user."""
-    if primary or answer.get("out") is None:
+def patroni(answer: Mapping[str, Any], places: Sequence[Mapping[str, Any]], stays: bool) -> List[Dict[str, Any]]:
+    """The state of the host. None for a primary that stays one, as /replica sends it nobody, nor for a host that has the tag by its user."""
+    if stays or answer.get("out") is None:
         return []
     others = list(map(str, answer.get("others") or []))
     return [
         dict(place, member=str(answer.get("member")), out=bool(answer["out"]), others=others, problem=str(answer.get("problem") or "")) for place in places]
 
 
-def patroni_unfit(seen: Sequence[Mapping[str, Any]], begun: bool, alone: bool, batch: Sequence[Mapping[str, Any]] = ()) -> str:
+def patroni_unfit(seen: Sequence[Mapping[str, Any]], begun: bool, alone: bool, leaving: Sequence[str] = ()) -> str:
     """The reason why a host cannot be taken out of traffic; once a rolling restart has ``begun``, those that it has out come back before.
 
-    ``batch`` has what was seen of the hosts that leave at the same time: none of them serves meanwhile.
+    ``leaving`` are the members that leave at the same time, or lead then: none of them serves meanwhile.
     """
-    leaving = {str(place["member"]) for one in batch for place in one.get("patroni") or []}
     problem = next((place["problem"] for place in seen if place["problem"]), "")
     if problem:
         return problem
-    if all(begun or alone or place["out"] or not leaving.issuperset(place["others"]) for place in seen):
+    if all(begun or alone or place["out"] or not set(leaving).issuperset(place["others"]) for place in seen):
         return ""
     return (
         "No other standby is in the traffic that Patroni's /replica sends: it was neither taken out nor restarted. Bring the others back first (patronictl"
         " list), or set cache_restart_min_standbys to 0, if the primary serves meanwhile.")
 
 
-def patroni_cut(sessions: Any, seconds: Any) -> str:
-    """The report's remark on sessions that the restart will end."""
-    return "%d sessions did not end within cache_restart_drain_timeout (%s s) and were cut." % (int(sessions), seconds) if sessions else ""
+def patroni_cut(sessions: Any, primary: bool, seconds: Any) -> str:
+    """The report's remark on sessions that the restart will end; a primary is not drained, so it has none."""
+    return "%d sessions did not end within cache_restart_drain_timeout (%s s) and were cut." % (int(sessions), seconds) if sessions and not primary else ""

@@ -91,7 +91,7 @@ class Patroni:
         self._processes.append(process)
         return process
 
-    def write(self, name, restapi=None, ctl=None, parameters=None, tags=None):
+    def write(self, name, restapi=None, ctl=None, parameters=None, tags=None, recovery_conf=None):
         """The configuration of a member."""
         member = self.members[name]
         parameters = dict({
@@ -109,6 +109,7 @@ class Patroni:
                 "postgresql": {
                     "listen": "127.0.0.1:%d" % member.cluster.port, "connect_address": "127.0.0.1:%d" % member.cluster.port, "data_dir": member.cluster.data,
                     "bin_dir": self._binaries, "use_unix_socket": True, "parameters": parameters,
+                    "recovery_conf": recovery_conf or {},
                     "pg_hba": ["local all all peer", "host replication replicator 127.0.0.1/32 trust", "host all all 127.0.0.1/32 trust"],
                     "authentication": {"superuser": {"username": "postgres"}, "replication": {"username": "replicator"}}},
                 "tags": tags or {}, "ctl": ctl or {},

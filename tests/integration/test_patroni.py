@@ -8,8 +8,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
+import threading
 import types
 
 import pytest
@@ -105,6 +107,29 @@ def test_all_are_restarted(patroni, fleet):
     assert "pause" not in patroni.cluster()
 
 
+class Readers:
+    """The states of a member's record while it is in the traffic of /replica."""
+
+    def __init__(self, fleet, member, name):
+        self.states = set()
+        self._fleet, self._member, self._name = fleet, member, name
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def _look(self):
+        while not self._stopping.wait(0.1):
+            if self._member.ask("GET", "/replica")[0] == 200:
+                self.states.add(self._fleet.kept(self._name)["state"])
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._stopping.set()
+        self._thread.join()
+
+
 @thorough
 def test_switchover(patroni, fleet):
     """Without tasks of the user, to a standby that this rolling restart has warmed; a cluster ends with one more timeline."""
@@ -123,8 +148,16 @@ def test_switchover(patroni, fleet):
     assert status == 0, output
     says(output, "%s: snapshot, switch over to a warm standby, out of traffic, replay, restore, your checks, back into traffic" % leader)
     assert patroni.leader() == leader
+    mine = patroni.members[leader]
+    os.chmod(mine.configuration, 0o440)
     output, status = restart(fleet, patroni, cache_restart_primary="switchover")
+    assert status != 0 and fleet.started() == started, output
+    says(output, "The tag noloadbalance cannot be set in %s, the configuration of Patroni: Permission denied." % mine.configuration)
+    os.chmod(mine.configuration, 0o600)
+    with Readers(fleet, mine, leader) as readers:
+        output, status = restart(fleet, patroni, cache_restart_primary="switchover")
     assert status == 0, output
+    assert readers.states and readers.states <= {"warm", "done"}, readers.states
     led = next(name for name in NAMES if name != leader)
     assert patroni.leader() == led
     assert not set(fleet.started().values()) & set(started.values())
@@ -272,11 +305,33 @@ def test_tls(patroni, fleet):
             patroni.write("db2", restapi, wrong)
             result = asked(fleet, member)
             assert "Check restapi and ctl (cacert, certfile, keyfile) in %s." % member.configuration in result["msg"], result["msg"]
+        patroni.write("db2", restapi, dict(ctl, keyfile="/missing.key"))
+        assert " name in %s cannot be read by this user: No such file or directory." % member.configuration in asked(fleet, member)["msg"]
     finally:
         patroni.kill("db2")
         patroni.write("db2")
         patroni.start("db2")
         wait_until(lambda: patroni.answers("db2"))
+
+
+@thorough
+def test_a_slow_start(patroni, fleet):
+    """Patroni calls it failed when the time of the request is over; PostgreSQL goes on, and whoever asked waits for it."""
+    standby = patroni.members[next(name for name in NAMES if name != patroni.leader())]
+    name, starts = os.path.basename(standby.directory), patroni.starts(os.path.basename(standby.directory))
+    patroni.write(name, recovery_conf={"restore_command": "sleep 4; false"})
+    assert standby.ask("POST", "/reload")[0] == 202
+    wait_until(lambda: standby.cluster.sql("SHOW restore_command") == "sleep 4; false")
+    try:
+        result = asked(fleet, standby, role="replica", state="restarted", timeout=2)
+        assert not result.get("failed") and result["changed"], result
+        assert json.loads(standby.ask("GET", "/patroni")[1])["state"] == "starting"
+        wait_until(lambda: patroni.answers(name))
+        assert patroni.starts(name) == starts + 1
+    finally:
+        patroni.write(name)
+        standby.ask("POST", "/reload")
+        wait_until(lambda: patroni.answers(name) and standby.cluster.sql("SHOW restore_command") == "")
 
 
 def test_another_role(patroni, fleet):

@@ -215,22 +215,40 @@ def test_a_switchover_that_comes_after_its_answer(fleet, patroni):
 
 
 @thorough
-def test_a_restart_that_is_refused(fleet, patroni):
-    """Somebody pauses the cluster right before it: the standby is back in traffic at once, and the next run restarts it."""
+def test_a_primary_that_is_down_is_left_to_patroni(fleet, patroni):
+    """It died during its restart, and another one was promoted: Patroni makes it a standby in the next run, and nobody else may do that beside it."""
     stable(patroni)
-    before, standby = texts(patroni), next(name for name in NAMES if name != patroni.leader())
-    starts = patroni.starts(standby)
+    leader = patroni.leader()
+    output, status = beside(fleet, patroni, leader, "Restart PostgreSQL (Patroni)", lambda: killed(patroni, leader), cache_restart_timeout=5)
+    assert status != 0, output
+    output, status = beside(fleet, patroni, leader, "Leave the start to Patroni", lambda: patroni.start(leader))
+    lost = "Give it up with -e pgfleet_waive=%s." % leader in output  # pg_rewind has replaced its snapshot by those of the new primary
+    stable(patroni)
+    assert status == 0 or lost, output
+
+
+@thorough
+@pytest.mark.parametrize("role, step, variables", [
+    ("replica", "Restart PostgreSQL (Patroni)", {}), ("leader", "Switch over (Patroni)", {"cache_restart_primary": "switchover"}),
+], ids=["restart", "switchover"])
+def test_what_is_refused(fleet, patroni, role, step, variables):
+    """Somebody pauses the cluster right before it: the host is back in traffic at once, and the next run restarts it."""
+    stable(patroni)
+    before, host = texts(patroni), next(one["name"] for one in patroni.cluster()["members"] if one["role"] == role)
+    starts = patroni.starts(host)
+    if role == "replica":
+        variables = {"cache_restart_only": [host]}
 
     def pause():
         patroni.configure(pause=True)
         wait_until(lambda: patroni.cluster().get("pause"))
 
     try:
-        output, status = beside(fleet, patroni, standby, "Restart PostgreSQL (Patroni)", pause, cache_restart_only=[standby])
+        output, status = beside(fleet, patroni, host, step, pause, **variables)
     finally:
         patroni.configure(pause=None)
         wait_until(lambda: not patroni.cluster().get("pause"))
-    assert status != 0 and "is paused: somebody works on it" in row(output, standby), output
-    assert patroni.starts(standby) == starts and texts(patroni) == before and not fleet.kept(standby).get("out"), output
-    output, status = restart(fleet, patroni, cache_restart_only=[standby])
-    assert status == 0 and patroni.starts(standby) == starts + 1, output
+    assert status != 0 and "is paused: somebody works on it" in row(output, host), output
+    assert patroni.starts(host) == starts and texts(patroni) == before and not fleet.kept(host).get("out"), output
+    output, status = restart(fleet, patroni, **variables)
+    assert status == 0 and patroni.starts(host) == starts + 1, output

@@ -134,7 +134,8 @@ def test_what_is_seen_before(tmp_path, name, text, problem):
 
 
 @pytest.mark.parametrize("in_memory, in_file, state, asked, out", [
-    (False, "", "in", [], False), (True, "tags: {noloadbalance: true}\n", "in", [], None), (True, "", "in", ["POST"], False),
+    (False, "", "in", [], False), (True, "tags: {noloadbalance: true}\n", "in", [], None), (False, "tags: {noloadbalance: true}\n", "seen", [], False),
+    (True, "", "in", ["POST"], False),
     (True, "ours", "out", [], True), (False, "ours", "out", ["POST"], True), (False, "ours", "in", ["POST"], False),
 ])
 def test_whatever_an_earlier_run_or_somebody_else_has_left(monkeypatch, tmp_path, in_memory, in_file, state, asked, out):
@@ -157,6 +158,7 @@ def test_whatever_an_earlier_run_or_somebody_else_has_left(monkeypatch, tmp_path
     monkeypatch.setattr(_patroni_traffic._patroni_node, "of", lambda dummy: Api("db1", str(path), "", yaml.safe_load(path.read_text())))
     found = _patroni_traffic.manage("/d", state, False)
     assert (requests, found["out"], found["changed"]) == (asked, out, bool(asked))
+    assert ("is not loaded yet: reload Patroni" in found["problem"]) is (not in_memory and in_file.startswith("tags"))
     assert _patroni_traffic.described(found) == "db1 is %s." % {None: "out of traffic by its user's tag", True: "out of traffic", False: "in traffic"}[out]
 
 

@@ -17,15 +17,16 @@ def test_a_host_is_its_own_place():
     ways = _adapters.ways({"cache_restart_traffic": ["patroni"]}, "db2")
     assert ways == [{"kind": "patroni", "moment": "away", "places": PLACES}]
     assert _adapters.places(ways) == PLACES
+    assert _adapters.ways({"cache_restart_traffic": ["patroni", "/t.yml"]}, "db2", "away", True) == ways
 
 
-@pytest.mark.parametrize("answer, primary, seen", [
+@pytest.mark.parametrize("answer, stays, seen", [
     ({"member": "m2", "out": False, "others": ["m3"]}, False, [dict(PLACES[0], member="m2", out=False, others=["m3"], problem="")]),
     ({"member": "m2", "out": True, "others": []}, False, [dict(PLACES[0], member="m2", out=True, others=[], problem="")]),
     ({"out": None}, False, []), ({"out": False}, True, []),
 ])
-def test_seen(answer, primary, seen):
-    assert _patroni.patroni(answer, PLACES, primary) == seen
+def test_seen(answer, stays, seen):
+    assert _patroni.patroni(answer, PLACES, stays) == seen
 
 
 @pytest.mark.parametrize("out, others, begun, alone, fits", [
@@ -41,10 +42,9 @@ def test_unfit(out, others, begun, alone, fits):
 def test_those_that_leave_at_the_same_time_do_not_serve(others, fits):
     """Nor does a standby with the tag of its user, which is in no answer's others."""
     seen = [[{"member": name, "out": False, "others": [one for one in ("m2", *others) if one != name], "problem": ""}] for name in ("m2", "m3")]
-    batch = [{"patroni": one} for one in seen] + [{}, {"patroni": []}]
-    assert [_patroni.patroni_unfit(one, False, False, batch) == "" for one in seen] == [fits, fits]
+    assert [_patroni.patroni_unfit(one, False, False, ["m2", "m3"]) == "" for one in seen] == [fits, fits]
 
 
 def test_cut():
-    assert _patroni.patroni_cut(2, 60).startswith("2 sessions did not end within")
-    assert _patroni.patroni_cut(0, 60) == ""
+    assert _patroni.patroni_cut(2, False, 60).startswith("2 sessions did not end within")
+    assert _patroni.patroni_cut(0, False, 60) == _patroni.patroni_cut(2, True, 60) == ""
