@@ -87,12 +87,13 @@ def manage(session: Session, options: Options, check_mode: bool) -> Dict[str, An
         if not check_mode:
             place.change(changes, plan)
             place.wait(session, result["parameters"], present if present != loaded else None)
-    elif options.file:
-        left_over = _write(session, place, result["parameters"], bool(changes), check_mode)
     else:
-        _alter(session, changes, check_mode)
-    if changes and loaded and present and not check_mode and not isinstance(place, Cluster):
-        session.execute("SELECT pg_catalog.pg_reload_conf()")
+        if options.file:
+            left_over = _write(session, place, result["parameters"], bool(changes), check_mode)
+        else:
+            _alter(session, changes, check_mode)
+        if changes and loaded and present and not check_mode:
+            session.execute("SELECT pg_catalog.pg_reload_conf()")
     result.update(changed=bool(changes) or left_over, restart=present != loaded, queries=session.queries)
     if present and loaded and not check_mode:
         result["worker"] = _worker(session, options.wait_timeout)

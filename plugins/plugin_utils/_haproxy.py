@@ -90,9 +90,9 @@ def haproxy_cut(seen: Sequence[Mapping[str, Any]], primary: bool, seconds: Any) 
     if primary:
         return ""
     sessions = sum(place["sessions"] for place in seen)
-    found = ["%d sessions did not end within cache_restart_drain_timeout (%s s) and were cut." % (sessions, seconds)] if sessions else []
+    found = ["%d sessions did not end within cache_restart_drain_timeout (%s s); a restart cuts them." % (sessions, seconds)] if sessions else []
     named = {(place["host"], place["socket"], place["backend"]) for place in seen}
     beside = {(place["host"], backend) for place in seen for backend in place["beside"] if (place["host"], place["socket"], backend) not in named}
-    found += ["Backend %s of HAProxy on %s sends it traffic too, and is not in cache_restart_haproxy: its sessions were cut." % (
+    found += ["Backend %s of HAProxy on %s sends it traffic too, and is not in cache_restart_haproxy: a restart cuts its sessions." % (
         printable(backend, 100), host) for host, backend in sorted(beside)]
     return " ".join(found)

@@ -36,4 +36,6 @@ def patroni_unfit(seen: Sequence[Mapping[str, Any]], begun: bool, alone: bool, l
 
 def patroni_cut(sessions: Any, primary: bool, seconds: Any) -> str:
     """The report's remark on sessions that the restart will end; a primary is not drained, so it has none."""
-    return "%d sessions did not end within cache_restart_drain_timeout (%s s) and were cut." % (int(sessions), seconds) if sessions and not primary else ""
+    if primary or not sessions:
+        return ""
+    return "%d sessions did not end within cache_restart_drain_timeout (%s s); a restart cuts them." % (int(sessions), seconds)

@@ -33,7 +33,7 @@ def evict(data, result):
     """Count each file at once: where the library is preloaded, its worker restores as soon as the next server starts."""
     counted = {}
     for path in glob.glob(data + "/base/*/*"):
-        with suppress(OSError), open(path, "rb") as file:
+        with suppress(OSError), open(path, "rb") as file:  # dropped meanwhile
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             _pages, resident, reclaimed = page_cache.runs(path)

@@ -385,7 +385,7 @@ test_load_in_the_idle_class(void **state)
 	assert_int_equal(flight.sharing.own_bytes > 0, !honoured);
 	own.large = PC_LARGE_NEVER;
 	/* the thread that watches may not run while the class is idle, on a busy machine */
-	for (int i = 0; i < 10; i++)
+	for (int i = 0; i < 200; i++)
 	{
 		load(&own, false, &flight);
 		assert_int_equal(flight.sharing.idle_bytes > 0, honoured);

@@ -86,10 +86,10 @@ def test_unfit(changed, begun, ours, begins):
 
 
 def test_cut():
-    assert haproxy_cut([SEEN, SEEN], False, 60) == "6 sessions did not end within cache_restart_drain_timeout (60 s) and were cut."
+    assert haproxy_cut([SEEN, SEEN], False, 60) == "6 sessions did not end within cache_restart_drain_timeout (60 s); a restart cuts them."
     assert haproxy_cut([SEEN], True, 60) == haproxy_cut([dict(SEEN, sessions=0)], False, 60) == ""
     assert haproxy_cut([dict(SEEN, sessions=0, beside=["read", "admin"])], False, 60) == (
-        "Backend admin of HAProxy on lb1 sends it traffic too, and is not in cache_restart_haproxy: its sessions were cut.")
+        "Backend admin of HAProxy on lb1 sends it traffic too, and is not in cache_restart_haproxy: a restart cuts its sessions.")
 
 
 @pytest.mark.parametrize(("part", "pause"), [(b"x", 0.05), (b"x" * 4096, 0)])
