@@ -31,6 +31,12 @@ defaults
   timeout server 60s
   default-server inter 500ms fall 3 rise 2
 """
+REPLICA = """
+- name: Load balancers are not sent to it yet
+  ansible.builtin.uri:
+    url: "http://127.0.0.1:{{ patroni }}/replica"
+    status_code: [503]
+"""
 LOGIN = {"username": "api", "password": "s3cret-0f-the-api"}
 
 
@@ -227,6 +233,23 @@ class Client:
         return text, len(ends), max((later - sooner for sooner, later in zip(ends, ends[1:])), default=0.0)
 
 
+def restart(fleet, patroni, *arguments, **variables):
+    """Each host goes back into traffic only if it is really out of it then."""
+    ports = {name: {"patroni": member.port} for name, member in patroni.members.items()}
+    checks = fleet.write("replica.yml", REPLICA)
+    return fleet.run(
+        *arguments, pgfleet_service_manager="patroni", per_host=ports, timeout=600,
+        **dict({"cache_restart_traffic": ["patroni"], "cache_restart_before_in": checks, "cache_restart_drain_timeout": 20}, **variables))
+
+
+def texts(patroni):
+    found = {}
+    for name, member in patroni.members.items():
+        with open(member.configuration) as file:
+            found[name] = file.read()
+    return found
+
+
 def begun(machine, release):
     """For a fixture: the fixture cluster has installed the extension's files."""
     directory = tempfile.mkdtemp(dir=machine.directory)
@@ -236,5 +259,6 @@ def begun(machine, release):
     leader = patroni.members[patroni.leader()].cluster
     leader.sql(TABLES)
     leader.sql("CREATE EXTENSION pg_residency; CHECKPOINT")
+    wait_until(lambda: all(one.cluster.sql("SELECT count(*) FROM pg_extension WHERE extname = 'pg_residency'") == "1" for one in patroni.members.values()))
     yield patroni
     patroni.stop()

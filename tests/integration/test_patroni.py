@@ -16,7 +16,7 @@ import types
 
 import pytest
 from cluster import heart, thorough
-from patroni import RELEASES, Balancer, Client, begun
+from patroni import RELEASES, Balancer, Client, begun, restart, texts
 from playbook import documented, four, keys, task
 from proxies import Pooler, wait_until
 from test_rolling_restart import NAMES, fresh, row, says
@@ -30,31 +30,6 @@ def patroni(request, machine, cluster):
 @pytest.fixture
 def fleet(patroni, ansible, machine):
     yield from fresh(ansible, {name: member.cluster for name, member in patroni.members.items()}, machine)
-
-
-REPLICA = """
-- name: Load balancers are not sent to it yet
-  ansible.builtin.uri:
-    url: "http://127.0.0.1:{{ patroni }}/replica"
-    status_code: [503]
-"""
-
-
-def restart(fleet, patroni, *arguments, **variables):
-    """Each host goes back into traffic only if it is really out of it then."""
-    ports = {name: {"patroni": member.port} for name, member in patroni.members.items()}
-    checks = fleet.write("replica.yml", REPLICA)
-    return fleet.run(
-        *arguments, pgfleet_service_manager="patroni", per_host=ports, timeout=600,
-        **dict({"cache_restart_traffic": ["patroni"], "cache_restart_before_in": checks, "cache_restart_drain_timeout": 20}, **variables))
-
-
-def texts(patroni):
-    found = {}
-    for name, member in patroni.members.items():
-        with open(member.configuration) as file:
-            found[name] = file.read()
-    return found
 
 
 def asked(fleet, member, **arguments):
@@ -150,10 +125,12 @@ def test_switchover(patroni, fleet):
     assert patroni.leader() == leader
     mine = patroni.members[leader]
     os.chmod(mine.configuration, 0o440)
-    output, status = restart(fleet, patroni, cache_restart_primary="switchover")
+    try:
+        output, status = restart(fleet, patroni, cache_restart_primary="switchover")
+    finally:
+        os.chmod(mine.configuration, 0o600)
     assert status != 0 and fleet.started() == started, output
     says(output, "The tag noloadbalance cannot be set in %s, the configuration of Patroni: Permission denied." % mine.configuration)
-    os.chmod(mine.configuration, 0o600)
     with Readers(fleet, mine, leader) as readers:
         output, status = restart(fleet, patroni, cache_restart_primary="switchover")
     assert status == 0, output

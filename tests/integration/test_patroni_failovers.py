@@ -22,9 +22,8 @@ import threading
 import pytest
 from cluster import run, thorough
 from cuts import PLUGINS
-from patroni import RELEASES, begun
+from patroni import RELEASES, begun, restart, texts
 from proxies import wait_until
-from test_patroni import restart, texts
 from test_rolling_restart import NAMES, fresh, is_restored, row, warm
 
 # The step of a host before which it happens: the first standby, or the primary

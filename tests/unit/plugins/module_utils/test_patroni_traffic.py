@@ -140,22 +140,22 @@ def test_what_is_seen_before(tmp_path, name, text, problem):
 ])
 def test_whatever_an_earlier_run_or_somebody_else_has_left(monkeypatch, tmp_path, in_memory, in_file, state, asked, out):
     """Patroni has the tag or not, the file has it, and whose it is."""
-    path = tmp_path / "p.yml"
-    path.write_text(_patroni_traffic.tagged(REST) if in_file == "ours" else REST + in_file)
+    file = tmp_path / "p.yml"
+    file.write_text(_patroni_traffic.tagged(REST) if in_file == "ours" else REST + in_file)
     requests = []
 
     class Api(Node):
-        def read(self, where):
-            has = yaml.safe_load(path.read_text()).get("tags", {}).get("noloadbalance", False) if requests else in_memory
+        def read(self, path):
+            has = yaml.safe_load(file.read_text()).get("tags", {}).get("noloadbalance", False) if requests else in_memory
             return {"tags": {"noloadbalance": has}, "role": "replica", "members": []}
 
-        def ask(self, method, where, body=None, seconds=10):
+        def ask(self, method, path, body=None, seconds=10):
             if method == "POST":
                 requests.append(method)
                 return 202, ""
             return (503 if self.read("/patroni")["tags"]["noloadbalance"] else 200), ""
 
-    monkeypatch.setattr(_patroni_traffic._patroni_node, "of", lambda dummy: Api("db1", str(path), "", yaml.safe_load(path.read_text())))
+    monkeypatch.setattr(_patroni_traffic._patroni_node, "of", lambda dummy: Api("db1", str(file), "", yaml.safe_load(file.read_text())))
     found = _patroni_traffic.manage("/d", state, False)
     assert (requests, found["out"], found["changed"]) == (asked, out, bool(asked))
     assert ("is not loaded yet: reload Patroni" in found["problem"]) is (not in_memory and in_file.startswith("tags"))
