@@ -18,9 +18,9 @@ DECISIONS: Dict[str, Callable[..., Any]] = {
         _adapters.back_in, _adapters.file, _adapters.if_any, _adapters.is_own, _adapters.no_cluster, _adapters.places, _adapters.unit, _adapters.ways,
         _haproxy.haproxy, _haproxy.haproxy_cut, _haproxy.haproxy_question, _haproxy.haproxy_unfit, managed,
         _patroni.patroni, _patroni.patroni_cut, _patroni.patroni_unfit,
-        _pgbouncer.pgbouncer, _pgbouncer.pgbouncer_console, _pgbouncer.pgbouncer_ended, _pgbouncer.pgbouncer_not_ours,
-        _pgbouncer.pgbouncer_not_paused, _pgbouncer.pgbouncer_not_resumed, _pgbouncer.pgbouncer_pause, _pgbouncer.pgbouncer_processes,
-        _pgbouncer.pgbouncer_resume, _pgbouncer.pgbouncer_unfit,
+        _pgbouncer.pgbouncer, _pgbouncer.pgbouncer_console, _pgbouncer.pgbouncer_ended,
+        _pgbouncer.pgbouncer_not_paused, _pgbouncer.pgbouncer_not_resumed, _pgbouncer.pgbouncer_ours, _pgbouncer.pgbouncer_pause,
+        _pgbouncer.pgbouncer_processes, _pgbouncer.pgbouncer_resume, _pgbouncer.pgbouncer_unfit,
     )
 }
 

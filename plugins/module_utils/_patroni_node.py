@@ -10,6 +10,7 @@ Patroni has to run as the owner of the data directory, who is the one that runs 
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
@@ -19,7 +20,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ansible.module_utils.urls import basic_auth_header
 from ansible_collections.pgfleet.cache.plugins.module_utils import _managers, _processes, _service
 from ansible_collections.pgfleet.cache.plugins.module_utils._errors import ResidencyError
 from ansible_collections.pgfleet.cache.plugins.module_utils._printable import printable
@@ -71,7 +71,7 @@ class Node:
         if login.get("username"):
             user, password = str(login["username"]), str(login.get("password") or "")
         if user:
-            headers["Authorization"] = basic_auth_header(user, password).decode("ascii")
+            headers["Authorization"] = "Basic " + base64.b64encode(("%s:%s" % (user, password)).encode("utf-8")).decode("ascii")
         try:
             connection = self._connection(seconds)
             try:

@@ -91,7 +91,7 @@ def ways(variables: Mapping[str, Any], host: str, moment: str = "", standbys_onl
             places = [dict(defaults, **dict(entry, kind=kind)) for entry in entries]
         else:
             known, places = {"moment": AWAY}, [{"kind": kind, "host": host}]
-        if places and moment in ("", known["moment"]) and known.get("standbys_only", False) >= standbys_only:
+        if places and moment in ("", known["moment"]) and (known.get("standbys_only") or not standbys_only):
             found.append(Way(kind, known["moment"], places)._asdict())
     return found
 

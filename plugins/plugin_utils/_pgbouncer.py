@@ -103,9 +103,10 @@ def pgbouncer_not_paused(results: Sequence[Mapping[str, Any]], places: Sequence[
     return ""
 
 
-def pgbouncer_not_ours(results: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
-    """The places that another operator has paused, which are not resumed."""
-    return [place for place, answer in zip(places, results) if _is_paused_by_others(answer)]
+def pgbouncer_ours(places: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
+    """The places that no other operator has paused, which are resumed. Without ``results`` of a pause, all."""
+    others = {number for number, answer in enumerate(results) if _is_paused_by_others(answer)}
+    return [place for number, place in enumerate(places) if number not in others]
 
 
 def _is_paused_by_others(answer: Mapping[str, Any]) -> bool:

@@ -29,7 +29,8 @@ defaults
   timeout connect 1s
   timeout client 60s
   timeout server 60s
-  default-server inter 500ms fall 3 rise 2
+  option redispatch 1
+  default-server inter 500ms fastinter 100ms downinter 200ms fall 3 rise 1
 """
 REPLICA = """
 - name: Load balancers are not sent to it yet

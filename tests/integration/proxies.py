@@ -27,7 +27,7 @@ defaults
   timeout client 10s
   timeout server 10s
 frontend clients
-  bind {directory}/clients.sock
+  bind {directory}/clients.sock mode 666
   default_backend read
 backend read
 """
@@ -66,7 +66,7 @@ class HAProxy:
         with open(path, "w") as file:
             file.write(HAPROXY.format(directory=directory))
             for name, one in clusters.items():
-                file.write("  server %s unix@%s/.s.PGSQL.%d check inter 200ms %s\n" % (name, one.socket, one.port, more))
+                file.write("  server %s 127.0.0.1:%d check inter 200ms %s\n" % (name, one.port, more))
         self._process = subprocess.Popen([os.environ["HAPROXY"], "-f", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(lambda: set(self.statuses().values()) == {"UP"})
 

@@ -16,6 +16,8 @@ import os
 import socket
 import subprocess
 import tempfile
+import time
+import types
 
 import pytest
 from cluster import LONG, MAJOR, free_port, heart, quick, run, thorough
@@ -197,11 +199,35 @@ def test_a_pooler_that_others_have_paused(traffic):
     try:
         dummy, output, status = traffic("out")
         assert status != 0 and "pgbouncer on db1 is paused by another operator, so nothing was restarted. Resume it first." in " ".join(output.split()), output
-        traffic.variables["pgfleet_traffic_not_ours"] = "{{ pgfleet_traffic_places }}"  # as out has noted it
+        traffic.variables["__cache_common_paused"] = {"results": [{"rc": 3, "stderr": "already suspended/paused"}]}  # as out has registered it
         dummy, output, status = traffic("in")
         assert status == 0 and "already" in pooler.ask("PAUSE")[1], output
     finally:
         pooler.ask("RESUME")
+
+
+@thorough
+@pytest.mark.parametrize("traffic", ["pgbouncer"], indirect=True)
+def test_a_proxy_that_holds_the_connections_to_a_server_that_is_down(traffic, machine, cluster):
+    """HAProxy tries such a server again every second, and may reach it once it is back: who has waited for that has seen no restart."""
+    directory = tempfile.mkdtemp(dir=machine.directory)
+    os.chmod(directory, 0o755)
+    proxy = HAProxy(directory, {"db1": cluster}, "inter 60s")
+    os.symlink(directory + "/clients.sock", directory + "/.s.PGSQL.5432")
+    pooler = Pooler(os.path.join(directory, "pooler"), types.SimpleNamespace(socket=directory, port=5432, bin=cluster.bin))
+    try:
+        wait_until(lambda: not pooler.ask("SHOW VERSION")[1])
+        traffic.variables["given"]["cache_restart_pgbouncer"] = [dict(traffic.instance.entry, port=pooler.port, socket=pooler.directory)]
+        traffic.variables["pgfleet_traffic_timeout"] = 60  # nothing that stops the server has to begin sooner than after 90 s
+        dummy, output, status = traffic("out")
+        assert status == 0 and pooler.paused() == ["postgres"], output
+        cluster.stop()
+        time.sleep(1)
+        cluster.start()
+        wait_until(lambda: pooler.paused() == [], 45)
+    finally:
+        pooler.stop()
+        proxy.stop()
 
 
 @thorough

@@ -12,9 +12,9 @@ from ansible_collections.pgfleet.cache.plugins.plugin_utils._pgbouncer import (
     pgbouncer,
     pgbouncer_console,
     pgbouncer_ended,
-    pgbouncer_not_ours,
     pgbouncer_not_paused,
     pgbouncer_not_resumed,
+    pgbouncer_ours,
     pgbouncer_pause,
     pgbouncer_processes,
     pgbouncer_resume,
@@ -92,7 +92,7 @@ def test_who_is_paused_by_others():
     other = dict(PLACE, host="lb2")
     answers = [{"rc": 0}, {"rc": 1, "stderr": "ERROR:  already suspended/paused"}]
     assert pgbouncer_not_paused(answers, [PLACE, other], 30) == "pgbouncer on lb2 is paused by another operator, so nothing was restarted. Resume it first."
-    assert pgbouncer_not_ours(answers, [PLACE, other]) == [other] and pgbouncer_not_ours([{"rc": 0}], [PLACE]) == []
+    assert pgbouncer_ours([PLACE, other], answers) == [PLACE] and pgbouncer_ours([PLACE, other], []) == [PLACE, other]
 
 
 LISTENS = "LISTEN 0 128 %s:6432 0.0.0.0:*\n"

@@ -24,6 +24,8 @@ import time
 TIMED_OUT = 124  # as timeout(1) has it
 RESUMED = 3600  # seconds of attempts to resume: the console may be out of descriptors, which its clients take that wait
 STEP = 0.2  # seconds between two looks at the servers
+SILENT = 1  # seconds without an answer: the server is down. HAProxy holds a connection to one that is down for 3 s, and tries again
+BACK = 0.5  # seconds: who was down has to answer in them
 
 
 def ask(console, command, seconds):
@@ -49,16 +51,19 @@ def addresses(console, database):
     return {(row.get("host") or "", row.get("port") or "") for row in rows if row.get("name") != "pgbouncer" and database in ("", row.get("name"))}
 
 
-def is_down(host, port):
-    """Whether a server refuses connections or does not answer (1 and 2 of pg_isready). It logs in nowhere."""
+def is_down(host, port, seconds):
+    """Whether a server refuses connections (1 and 2 of pg_isready), or does not answer for so many seconds. It logs in nowhere."""
     where = ["--host=" + host] if host else []
-    return subprocess.call(["pg_isready", "--quiet", "--timeout=3", "--port=" + port, *where], stdin=subprocess.DEVNULL) in (1, 2)
+    try:
+        return subprocess.call(["pg_isready", "--quiet", "--port=" + port, *where], stdin=subprocess.DEVNULL, timeout=seconds) in (1, 2)
+    except subprocess.TimeoutExpired:
+        return True
 
 
 def wait(servers, told, begins, bound, settles):
     since, down, back = time.monotonic(), set(), None
     while not told:
-        now_down, now = {one for one in servers if is_down(*one)}, time.monotonic()
+        now_down, now = {one for one in servers if is_down(*one, BACK if one in down else SILENT)}, time.monotonic()
         down |= now_down
         back = None if now_down else back or now
         if now - since > bound or (down and back and now - back >= settles) or (servers and not down and now - since > begins):
@@ -72,7 +77,7 @@ def hold(console, database, seconds, begins, bound, settles, answer):
     signal.signal(signal.SIGTERM, lambda *dummy: told.append(True))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # one that is down already is none that is restarted
-    servers = {one for one in addresses(console, database) if not is_down(*one)} if shutil.which("pg_isready") else set()
+    servers = {one for one in addresses(console, database) if not is_down(*one, SILENT)} if shutil.which("pg_isready") else set()
     status, dummy, errors = ask(console, of("PAUSE", database), seconds)
     if status and "ERROR:" in errors:  # the console has refused: others have paused it, or there is no such database
         answer(status, errors)
