@@ -55,7 +55,7 @@ extern const char *io_class_name(IoClass io_class);
  */
 extern IoClass devices_class(const Devices *devices, char *schedulers);
 
-/* waits until the oldest request of all devices has completed */
+/* waits as pc_finish_oldest() for the device with the oldest request of all */
 extern void await_any_device(Devices *devices);
 
 #endif

@@ -116,22 +116,27 @@ record_checksum(const RecordHead *record, size_t length)
 	return sf_crc32c(0, record + 1, length - sizeof(RecordHead));
 }
 
-/* false, with errno set, when the write fails */
-static bool
-write_record(int fd, RecordHead *record, size_t length, off_t at)
+static void
+fill_head(RecordHead *record, size_t length)
 {
-	size_t		done = 0;
-
 	record->magic = JOB_MAGIC;
 	record->version = JOB_VERSION;
 	record->length = length;
 	record->checksum = record_checksum(record, length);
+}
+
+/* false, with errno set, when the write fails */
+static bool
+write_bytes(int fd, const void *data, size_t length, off_t at)
+{
+	size_t		done = 0;
+
 	while (done < length)
 	{
 		ssize_t		n;
 
 		errno = 0;
-		n = pg_pwrite(fd, (char *) record + done, length - done, at + (off_t) done);
+		n = pg_pwrite(fd, (const char *) data + done, length - done, at + (off_t) done);
 		if (n <= 0)
 		{
 			if (errno == 0)
@@ -141,6 +146,14 @@ write_record(int fd, RecordHead *record, size_t length, off_t at)
 		done += n;
 	}
 	return true;
+}
+
+/* false, with errno set, when the write fails */
+static bool
+write_record(int fd, RecordHead *record, size_t length, off_t at)
+{
+	fill_head(record, length);
+	return write_bytes(fd, record, length, at);
 }
 
 /* false when there is no record of that length, or it is damaged */
@@ -232,6 +245,25 @@ write_plan(int fd, Job *job, const RestorePlan *plan)
 	if (!write_record(fd, record, job->plan_bytes, PLAN_AT(job)))
 		report_write_error(job_path(job->job));
 	pfree(record);
+}
+
+/* all at once: a cluster has a thousand segments of catalogs, and nobody reads the file yet */
+static void
+write_segments(int fd, const Job *job, const RestorePlan *plan)
+{
+	size_t		length = (size_t) plan->count * SEGMENT_BYTES;
+	char	   *records = palloc_extended(length, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+
+	for (int i = 0; i < plan->count; i++)
+	{
+		SegmentRecord *record = (SegmentRecord *) (records + (size_t) i * SEGMENT_BYTES);
+
+		record->segment = plan->job_segments[i];
+		fill_head(&record->head, sizeof(*record));
+	}
+	if (!write_bytes(fd, records, length, SEGMENTS_AT))
+		report_write_error(job_path(job->job));
+	pfree(records);
 }
 
 struct sf_segment *
@@ -378,8 +410,7 @@ job_create(Job *job, const RestorePlan *plan, int lock)
 				(errcode_for_file_access(),
 				 errmsg("could not create file \"%s\": %m", job_path(job->job))));
 	write_plan(fd, job, plan);
-	for (int i = 0; i < plan->count; i++)
-		job_write_segment(fd, job, i, &plan->job_segments[i]);
+	write_segments(fd, job, plan);
 	link_names(job);
 	/* written last: without it, the file is no job */
 	job_write(fd, job);

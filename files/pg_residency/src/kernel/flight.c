@@ -35,8 +35,13 @@
 #define BUFFER_BYTES (PC_MAX_REQUEST_BYTES + 2 * 65536)
 #define BUFFER_PAGES (BUFFER_BYTES / 4096)
 
-/* requests in flight of which the older half is released at once */
+/*
+ * Requests in flight of which the older half is awaited at once, but no more than MOST_AT_ONCE, and
+ * only if they usually take less than QUICK, in microseconds: the caller is blocked meanwhile
+ */
 #define MANY_REQUESTS 16
+#define MOST_AT_ONCE 32
+#define QUICK 50000
 
 /* pages of a request that mincore(2) examines as fast as one */
 #define FEW_PAGES 16
@@ -263,14 +268,28 @@ release_oldest(struct pc_flight *flight)
 		loader->progress(loader->arg, r->blocks);
 }
 
+uint32_t
+pc_next_awaited(struct pc_flight *flight)
+{
+	uint32_t	half = flight->count / 2;
+
+	if (flight->count < MANY_REQUESTS || flight->usual > QUICK || flight->sharing.raised ||
+		!pc_in_flight(flight, 0)->file->loader->loads_again)
+		return 0;
+	return half < MOST_AT_ONCE ? half : MOST_AT_ONCE - 1;
+}
+
 bool
 pc_finish_oldest(struct pc_flight *flight)
 {
-	struct pc_request *r = &flight->requests[flight->first];
 	const struct pc_loader *loader;
+	struct pc_request *r;
+	uint32_t	n;
 	enum awaited awaited = AWAITED;
 
 	pc_pass_idle(flight);
+	n = pc_next_awaited(flight);
+	r = pc_in_flight(flight, n);
 	loader = r->file->loader;
 	/*
 	 * In the idle class a request may wait for seconds, in which the load has to be stoppable, from
@@ -286,21 +305,8 @@ pc_finish_oldest(struct pc_flight *flight)
 	if (awaited != AWAITED)
 		return flight->stopped;
 	note_duration(flight, r);
-	release_oldest(flight);
-	return false;
-}
-
-bool
-pc_release_half(struct pc_flight *flight)
-{
-	uint32_t	half = flight->count / 2;
-
-	if (flight->count < MANY_REQUESTS || flight->sharing.raised ||
-		!pc_in_flight(flight, 0)->file->loader->loads_again ||
-		!pc_has_arrived(pc_in_flight(flight, half)))
-		return false;
-	note_duration(flight, pc_in_flight(flight, half));
-	for (; half > 0 && pc_in_flight(flight, 0)->file->loader->loads_again; half--)
+	do
 		release_oldest(flight);
-	return true;
+	while (n-- > 0 && pc_in_flight(flight, 0)->file->loader->loads_again);
+	return false;
 }

@@ -83,7 +83,7 @@ struct pc_loader
 	const struct pc_window *window;
 	uint32_t	gap_blocks;		/* runs this far apart are read as one */
 	bool		use_cachestat;	/* see pc_cachestat_is_honest() */
-	bool		loads_again;	/* the caller, what is missing at the end: see pc_release_half() */
+	bool		loads_again;	/* the caller, what is missing at the end: see pc_next_awaited() */
 	struct pc_pace *pace;		/* or NULL */
 
 	/* sleeps about that long, 0: only checks; true stops the load */
@@ -176,16 +176,17 @@ extern bool pc_has_arrived(struct pc_request *r);
 extern void pc_pass_idle(struct pc_flight *flight);
 
 /*
- * Waits for the oldest request; true when stopped.  The request is still in flight if requests with
- * the caller's own priority may pass it from now on.
+ * The number of the request that pc_finish_oldest() awaits.  Of many requests of loads that
+ * `loads_again`, the older ones are not awaited one by one, unless they take long: they arrive
+ * nearly in the order in which they were sent, so that they have arrived when the last of them has.
+ * A look costs as much CPU as a fifth of a request.
  */
-extern bool pc_finish_oldest(struct pc_flight *flight);
+extern uint32_t pc_next_awaited(struct pc_flight *flight);
 
 /*
- * Of many requests of loads that `loads_again`, the older half does not have to be awaited one by
- * one: they arrive nearly in the order in which they were sent, so it is released when the one in
- * the middle has arrived.  A look costs as much CPU as a fifth of a request.  False: it has not.
+ * Waits for the oldest request, or several; true when stopped.  The request is still in flight if
+ * requests with the caller's own priority may pass it from now on.
  */
-extern bool pc_release_half(struct pc_flight *flight);
+extern bool pc_finish_oldest(struct pc_flight *flight);
 
 #endif

@@ -11,7 +11,7 @@
  * that make_room() admits to the window.  A flight, which is all requests in flight from a device,
  * is in one of these states, which follow from `stretch` and `shared_until`:
  *
- *              the oldest request has arrived,
+ *              the awaited request has arrived,
  *              and the newest as well: +0.5               another process's request is counted
  *   WINDOW  --------------------------------->  STRETCHED ------------------------------------+
  *     ^  ^                                         |  ^                                       |
@@ -86,8 +86,8 @@ has_room(struct pc_flight *flight, const struct pc_window *window, uint32_t leng
 }
 
 /*
- * Makes room for one more request.  If the newest request has already arrived when the oldest is
- * seen to have, the device was idle: then the window is stretched, step by step, unless other
+ * Makes room for one more request.  If the newest request has already arrived when the awaited one
+ * is seen to have, the device was idle: then the window is stretched, step by step, unless other
  * processes use the device.  While the device is busy, the window shrinks to its normal size again.
  */
 static int
@@ -102,9 +102,7 @@ make_room(struct pc_flight *flight, const struct pc_window *window, uint32_t len
 		pc_pass_idle(flight);
 		if (has_room(flight, window, length, stretch))
 			return 0;
-		if (pc_release_half(flight))
-			continue;
-		if (!wait && !pc_has_arrived(pc_in_flight(flight, 0)))
+		if (!wait && !pc_has_arrived(pc_in_flight(flight, pc_next_awaited(flight))))
 		{
 			pc_note_arrival(&flight->sharing, pc_in_flight(flight, 0)->sent_at, 0, pc_now());
 			return PC_FULL;

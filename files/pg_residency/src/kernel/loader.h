@@ -2,9 +2,10 @@
  * loader.h - loads blocks of one file into the page cache, gently
  *
  * Sends posix_fadvise(WILLNEED) in requests that the kernel does not cut, a small window of them in
- * flight so that other readers get their share of the device.  Each request is awaited by a read of
+ * flight so that other readers get their share of the device.  A request is awaited by a read of
  * its last page or by repeated looks with mincore(2), which also confirms its arrival.  Pages that
- * the kernel skipped (read-ahead gives up silently when memory is short) are read once.
+ * the kernel skipped (read-ahead gives up silently when memory is short) are read once.  Of loads
+ * that `loads_again` only some requests are awaited: see pc_next_awaited().
  */
 #ifndef PC_LOADER_H
 #define PC_LOADER_H
@@ -32,7 +33,7 @@ extern int pc_start(struct pc_file *file, int fd, const uint8_t *want, uint32_t 
  */
 extern int	pc_send(struct pc_flight *flight, struct pc_file *file, bool wait);
 
-/* Waits until the oldest request has arrived.  Returns 0 or PC_STOPPED. */
+/* Waits as pc_finish_oldest().  Returns 0 or PC_STOPPED. */
 extern int	pc_await_oldest(struct pc_flight *flight);
 
 /*

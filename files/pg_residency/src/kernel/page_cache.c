@@ -133,10 +133,12 @@ static int
 check_owner(int fd)
 {
 	struct stat st;
+	uid_t		user;
 
 	if (fstat(fd, &st) != 0)
 		return -errno;
-	return (geteuid() == 0 || geteuid() == st.st_uid) ? 0 : -EPERM;
+	user = geteuid();
+	return (user == 0 || user == st.st_uid) ? 0 : -EPERM;
 }
 
 /*
@@ -155,20 +157,20 @@ pairs_of(const unsigned char *pages)
 	return (unsigned) ((p * UINT64_C(0x0001000200040008)) >> 48) & 0xf;
 }
 
-/* fills the map of n blocks from one byte for each of their pages */
+/* sets n bits of the map, from `first` on, by one byte for each page of these blocks */
 static void
-mark_blocks(uint8_t *map, uint32_t n, uint32_t block_size, const unsigned char *pages)
+mark_blocks(uint8_t *map, uint32_t first, uint32_t n, uint32_t block_size,
+			const unsigned char *pages)
 {
 	size_t		page = pc_page_size();
 	uint32_t	i = 0;
 
-	memset(map, 0, pc_map_bytes(n));
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	/* the usual case: eight blocks of two pages at a time */
-	if (block_size == 2 * page)
+	if (block_size == 2 * page && first % 8 == 0)
 		for (; i + 8 <= n; i += 8)
-			map[i >> 3] = (uint8_t) (pairs_of(pages + 2 * (size_t) i) |
-									 pairs_of(pages + 2 * (size_t) i + 8) << 4);
+			map[(first + i) >> 3] = (uint8_t) (pairs_of(pages + 2 * (size_t) i) |
+											   pairs_of(pages + 2 * (size_t) i + 8) << 4);
 #endif
 	for (; i < n; i++)
 	{
@@ -179,7 +181,7 @@ mark_blocks(uint8_t *map, uint32_t n, uint32_t block_size, const unsigned char *
 		for (size_t p = from; p <= to && resident; p++)
 			resident = pages[p] & 1;
 		if (resident)
-			pc_set(map, i);
+			pc_set(map, first + i);
 	}
 }
 
@@ -191,15 +193,15 @@ set_all(uint8_t *map, uint32_t n)
 		map[n / 8] = (uint8_t) ((1u << n % 8) - 1);
 }
 
-/* maps n blocks of a file that is mapped at that address, into a map that begins with them */
+/* sets n bits of the map, from `first` on, for the blocks of a file mapped at that address */
 static int
-map_pages(void *addr, uint32_t n, uint32_t block_size, uint8_t *map)
+map_pages(void *addr, uint32_t first, uint32_t n, uint32_t block_size, uint8_t *map)
 {
 	unsigned char pages[WINDOW_BYTES / SMALLEST_PAGE];
 
 	if (mincore(addr, (size_t) n * block_size, pages) != 0)
 		return -errno;
-	mark_blocks(map, n, block_size, pages);
+	mark_blocks(map, first, n, block_size, pages);
 	return 0;
 }
 
@@ -213,7 +215,8 @@ map_window(int fd, uint32_t first, uint32_t n, uint32_t block_size, uint8_t *map
 
 	if (addr == MAP_FAILED)
 		return -errno;
-	rc = map_pages(addr, n, block_size, map);
+	memset(map, 0, pc_map_bytes(n));
+	rc = map_pages(addr, 0, n, block_size, map);
 	munmap(addr, length);
 	return rc;
 }
@@ -299,9 +302,9 @@ int
 pc_survey_runs(int fd, uint32_t nblocks, uint32_t block_size, const uint8_t *where, uint32_t gap,
 			   uint8_t *map)
 {
-	/* whole bytes of the map, and whole pages */
+	/* whole pages */
 	uint32_t	page_blocks = (uint32_t) pc_page_size() / block_size;
-	uint32_t	aligned = page_blocks > 8 ? page_blocks : 8;
+	uint32_t	aligned = page_blocks > 1 ? page_blocks : 1;
 	uint32_t	window = (uint32_t) (WINDOW_BYTES / block_size) / aligned * aligned;
 	size_t		length = (size_t) nblocks * block_size;
 	unsigned char *file;
@@ -315,15 +318,15 @@ pc_survey_runs(int fd, uint32_t nblocks, uint32_t block_size, const uint8_t *whe
 		return -errno;
 	for (uint32_t from = pc_next(where, nblocks, 0, true); from < nblocks && rc == 0;)
 	{
-		uint32_t	last = end_of_runs(where, nblocks, from, gap + aligned);
+		/* a call costs as much as a look at the pages of about twelve blocks */
+		uint32_t	last = end_of_runs(where, nblocks, from, gap + 12 * aligned);
 
 		last = (last + aligned - 1) / aligned * aligned;
 		if (last > nblocks)
 			last = nblocks;
 		for (uint32_t first = from / aligned * aligned; first < last && rc == 0; first += window)
-			rc = map_pages(file + (size_t) first * block_size,
-						   last - first < window ? last - first : window, block_size,
-						   map + first / 8);
+			rc = map_pages(file + (size_t) first * block_size, first,
+						   last - first < window ? last - first : window, block_size, map);
 		from = pc_next(where, nblocks, last, true);
 	}
 	munmap(file, length);
